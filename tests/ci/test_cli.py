@@ -40,16 +40,6 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_and_ends_with_an_example(name: str) -> None:
-    command = [sys.executable, "-m", "nightjar_ci", name, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
-    assert done.returncode == 0
-    assert f"Usage: nightjar-ci {name} " in done.stdout
-    if not hasattr(import_command(name), "app"):  # a group's subcommands have the examples
-        assert f"Example: nightjar-ci {name}" in done.stdout
-
-
-@pytest.mark.parametrize("name", COMMANDS)
 def test_the_summary_of_a_command_is_the_first_line_of_its_docstring(name: str) -> None:
     module = import_command(name)
     told = module.app.info.help if hasattr(module, "app") else module.command.__doc__
@@ -119,7 +109,9 @@ def test_a_dry_run_prints_commands_and_changes_nothing(tmp_path: Path, state: Pa
 def test_a_dry_run_of_each_of_our_matrices_names_all_jobs(path: Path) -> None:
     done = nightjar_ci("run", path, "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert all(f"{job.id}: " in done.stdout for job in expand(read_matrix(path)))
+    jobs = expand(read_matrix(path))
+    assert all(f"{job.id}: " in done.stdout for job in jobs)
+    assert all(job.timeout_s <= 3600 for job in jobs)
 
 
 def test_debug_prints_the_traceback_wherever_it_stands(tmp_path: Path) -> None:

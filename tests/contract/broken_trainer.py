@@ -33,12 +33,7 @@ def break_speed() -> None:
     setattr(train, "wait_for", slow)  # noqa: B010
 
 
-def break_fusion() -> None:
-    """Turns the compiler's fusion pass off, before JAX reads its flags."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_disable_hlo_passes=fusion"
-
-
-FAULTS = {"learning_rate": break_learning_rate, "speed": break_speed, "fusion": break_fusion}
+FAULTS = {"learning_rate": break_learning_rate, "speed": break_speed}
 
 if __name__ == "__main__":
     fault = FAULTS[sys.argv.pop(1)]

@@ -18,7 +18,7 @@ from nightjar_ci.images.tested import CHANNELS
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
-    from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
+    from nightjar_ci.images.publish.nightly_index import NightlyImage
     from nightjar_ci.images.publish.publish import Publication
     from nightjar_ci.images.publish.push import PushReport, Source
     from nightjar_ci.settings import Settings
@@ -89,14 +89,14 @@ def push(
     from nightjar_ci.images.publish.layer_blob import Compression
     from nightjar_ci.images.publish.push import push_images
     from nightjar_ci.images.publish.sign import sign_image
-    from nightjar_ci.images.publish.tags import check_platform, dated_tag, image_name
+    from nightjar_ci.images.publish.tags import check_date, check_platform, dated_tag, image_name, night_date
     from nightjar_ci.images.tested import TestReport
     from nightjar_ci.images.tree import find_architecture
     from nightjar_ci.settings import read_settings
 
     check_channel(channel)
     checkout, settings = find_checkout(Path.cwd()), read_settings()
-    repository, day = open_repository(to), read_day(date)
+    repository, day = open_repository(to), check_date(date or night_date(datetime.now(UTC)))
     if compression not in get_args(Compression):
         raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
     images = select_images(read_tree(checkout, flavor), target, everything=everything)
@@ -175,9 +175,10 @@ def show_night(where: str, as_json: bool) -> None:
 
 def list_nights(source: str, as_json: bool) -> None:
     """Prints the nightly images of a repository or of a nightly index."""
+    from nightjar_ci.images.publish.index_store import open_index
     from nightjar_ci.images.publish.nightly_index import render_index
 
-    index = _index(source)
+    index = open_index(source)
     if not index.images:
         typer.echo(f"{source} has no nightly image yet: `nightjar-ci images push` makes the first one.", err=True)
     if as_json:
@@ -210,15 +211,9 @@ def names_image(source: str) -> bool:
     return bool(colon) and "/" not in name
 
 
-def _index(source: str) -> NightlyIndex:
-    from nightjar_ci.images.publish.index_store import open_index
-
-    return open_index(source)
-
-
 def find_night(where: str) -> NightlyImage:
     """The nightly image that the command line names."""
-    from nightjar_ci.images.publish.index_store import find_image
+    from nightjar_ci.images.publish.index_store import find_image, open_index
     from nightjar_ci.images.publish.publish import find_rolling_date
     from nightjar_ci.images.publish.tags import dated_tag
 
@@ -227,7 +222,7 @@ def find_night(where: str) -> NightlyImage:
         raise InputError(f"{where!r} has no image name.", "use REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
     if not source.endswith(".json") and (day := find_rolling_date(open_repository(source), name)):
         name = dated_tag(name, day)  # which somebody may have moved back
-    return find_image(_index(source), name)
+    return find_image(open_index(source), name)
 
 
 def find_repository(where: str, from_option: str) -> str:
@@ -263,10 +258,6 @@ def _print_push(repository: str, report: PushReport, publications: list[Publicat
     for pushed in report.images:
         typer.echo(f"{repository}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
     typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
-    _print_publications(publications)
-
-
-def _print_publications(publications: list[Publication]) -> None:
     for publication in publications:
         tag, rolling = publication.tag, publication.rolling
         if not publication.reasons:
@@ -299,13 +290,6 @@ def open_repository(name: str) -> Repository:
         reason = "it has a tag or digest" if re.search(r"[:@][^/]*$", name) else "it is not HOST/PATH"
         raise InputError(f"{name!r} is not a valid repository: {reason}.", "write it like ghcr.io/me/nightjar")
     return Repository(name)
-
-
-def read_day(text: str) -> str:
-    """A date of the command line; today in UTC if it is empty."""
-    from nightjar_ci.images.publish.tags import check_date, night_date
-
-    return check_date(text or night_date(datetime.now(UTC)))
 
 
 def check_channel(channel: str) -> None:

@@ -21,7 +21,6 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.causes.explained import ask
 from nightjar_ci.causes.tonight import gather_causes
-from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment, parse_environment
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError, InputError
@@ -71,15 +70,16 @@ def run_nightly(
         except ValueError as error:
             raise InputError(f"--reference: {error}.") from None
     folder = folder or settings.nights_dir / new_night_id()
-    store, environments = open_store(settings), Environments(settings=settings)
-    run_night(matrix, folder, jobs=jobs, store=store, environments=environments, options=options)
-    with hold_folder(folder):
-        if reference is not None:
-            compared = jobs_to_compare(jobs, policies)
-            pairs = [Comparison(job=job, reference=reference, how=policy, numbers=policy) for job, policy in compared]
-            _compare(pairs, folder, environments)
-        _confirm(folder, jobs, policies, baselines, store, environments)
-    return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
+    store = open_store(settings)
+    with Environments(settings=settings) as environments:
+        run_night(matrix, folder, jobs=jobs, store=store, environments=environments, options=options)
+        with hold_folder(folder):
+            if reference is not None:
+                compared = jobs_to_compare(jobs, policies)
+                pairs = [Comparison(job=job, reference=reference, how=way, numbers=way) for job, way in compared]
+                _compare(pairs, folder, environments)
+            _confirm(folder, jobs, policies, baselines, store, environments)
+        return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
 
 
 def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
@@ -88,7 +88,7 @@ def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, basel
     Returns: the path of `report.html` and the night's exit code.
     """
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
-    store, environments = open_store(settings), Environments(settings=settings)
+    store = open_store(settings)
     night = import_night(store, folder)
     if night.matrix != matrix.name:
         raise InputError(f"{folder} is a night of the matrix {night.matrix!r}, expected {matrix.name!r}.")
@@ -98,9 +98,10 @@ def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, basel
         for job in expand(matrix)
         if job.id in ran
     ]
-    with hold_folder(folder):
-        _confirm(folder, jobs, policies, baselines, store, environments)
-    return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
+    with Environments(settings=settings) as environments:
+        with hold_folder(folder):
+            _confirm(folder, jobs, policies, baselines, store, environments)
+        return _conclude(folder, jobs, environments, policies, policies_path, baselines, store, matrix_path)
 
 
 def _confirm(
@@ -122,10 +123,7 @@ def _confirm(
     planned = plan_confirmations(requests, policies, jobs)
     for comparison in planned:
         shutil.rmtree(folder / comparison.subfolder / comparison.job.cell, ignore_errors=True)
-    try:
-        _compare(planned, folder, environments)
-    finally:
-        remove_worktrees(environments.settings)
+    _compare(planned, folder, environments)
 
 
 def _remember_environments(store: Store, jobs: Sequence[Job], environments: Environments) -> EnvironmentOf:
@@ -174,7 +172,6 @@ def _conclude(
     environment_of = _remember_environments(store, jobs, environments)
     with hold_folder(folder):
         is_asked = ask(results, causes, jobs, environments, environment_of, partial(has_commit, Path.cwd()))
-    remove_worktrees(environments.settings)
     if is_asked:
         causes = gather_causes(results, verdicts, store, policies_path)
     contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)

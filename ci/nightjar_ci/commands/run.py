@@ -65,22 +65,20 @@ def command(
     if dry_run:
         print(_render_dry_run(chosen, as_json))
         return
-    from nightjar_ci.environments.commit import remove_worktrees
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.store import open_store
 
-    night = run_night(
-        read,
-        out,
-        jobs=chosen,
-        store=open_store(settings),
-        environments=Environments(settings),
-        resume=resume,
-        workers=workers,
-        options=options,
-    )
-    if any(job.environment.startswith("commit:") for job in chosen):
-        remove_worktrees(settings)
+    with Environments(settings) as environments:
+        night = run_night(
+            read,
+            out,
+            jobs=chosen,
+            store=open_store(settings),
+            environments=environments,
+            resume=resume,
+            workers=workers,
+            options=options,
+        )
     if as_json:
         print(night.model_dump_json(by_alias=True, indent=1))
     else:

@@ -81,7 +81,6 @@ def command(
 
     Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
     """
-    from nightjar_ci.environments.commit import remove_worktrees
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.errors import InputError
     from nightjar_ci.night.matrix import expand
@@ -148,9 +147,8 @@ def command(
             typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
         return
     keep_out_of_git(settings)
-    trial = _run(matrix, question, settings.state_dir / "trials", Environments(settings))
-    if commits is not None:
-        remove_worktrees(settings)
+    with Environments(settings) as environments:
+        trial = _run(matrix, question, settings.state_dir / "trials", environments)
     if as_json:
         typer.echo(json.dumps(render_json(trial, question.notes), indent=1))
     else:

@@ -7,6 +7,8 @@ folders, a lock, a project.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,9 +16,11 @@ from pathlib import Path
 
 from nightjar_ci.environments.local_requirements import parse_local
 from nightjar_ci.environments.uv import split_requirements
-from nightjar_ci.environments.worktree import remove_worktree
+from nightjar_ci.environments.worktree import add_worktree, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings
+
+_locks: dict[Path, int] = {}  # of the worktrees that this process uses: others leave them alone
 
 
 def parse_commit(text: str) -> tuple[str, str]:
@@ -69,7 +73,28 @@ def move_requirements(text: str, repository: Path, tree: Path) -> str:
     return ",".join(parts)
 
 
+def check_out(repository: Path, sha: str, tree: Path) -> None:
+    """Makes the worktree, which stays until `remove_worktrees` of the last process that uses it."""
+    tree.parent.mkdir(parents=True, exist_ok=True)
+    if tree not in _locks:
+        _locks[tree] = _open_lock(tree)
+    try:
+        fcntl.flock(_locks[tree], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        add_worktree(repository, sha, tree)
+    except BlockingIOError:  # another process makes or uses it
+        pass
+    finally:
+        fcntl.flock(_locks[tree], fcntl.LOCK_SH)
+
+
 def remove_worktrees(settings: Settings) -> None:
-    for tree in sorted(settings.worktrees_dir.glob("*")):
-        with suppress(EnvironmentFailedError):
+    for tree in [path for path in settings.worktrees_dir.glob("*") if path.suffix != ".lock"]:
+        lock = _locks.pop(tree, None) or _open_lock(tree)
+        with suppress(BlockingIOError, EnvironmentFailedError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_worktree(tree)
+        os.close(lock)
+
+
+def _open_lock(tree: Path) -> int:
+    return os.open(tree.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

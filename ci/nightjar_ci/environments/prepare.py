@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Literal
+from typing import Literal, Self
 
 from nightjar_ci.environments.current import Interpreter, find_current, find_made_python
 from nightjar_ci.environments.installed import Frozen, find_imported_packages, find_local_packages, freeze
@@ -134,14 +134,14 @@ def _prepare(environment: str, settings: Settings, on_line: Callable[[str], None
 def _enter_commit(
     name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
 ) -> PreparedEnvironment:
-    from nightjar_ci.environments.commit import parse_commit
-    from nightjar_ci.environments.worktree import add_worktree, find_repository
+    from nightjar_ci.environments.commit import check_out, parse_commit
+    from nightjar_ci.environments.worktree import find_repository
 
     sha, inner = parse_commit(rest)
     repository, tree = find_repository(Path.cwd()), settings.worktrees_dir / sha
     if on_line is not None:
         on_line(f"checking out {sha[:12]}")
-    add_worktree(repository, sha, tree)
+    check_out(repository, sha, tree)
     made = enter_tree(name, inner, repository, tree, settings, on_line) or prepare(inner, settings, on_line)
     return replace(made, name=name, folder=tree / Path.cwd().resolve().relative_to(repository.resolve()))
 
@@ -217,11 +217,22 @@ def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment
 
 @dataclass(slots=True)
 class Environments:
-    """The environments of one night: each is prepared once; a failure is not retried."""
+    """The environments of one night: each is prepared once; a failure is not retried.
+
+    The context removes the worktrees of commits, except ones that another process uses.
+    """
 
     settings: Settings = field(default_factory=read_settings)
     _prepared: dict[str, PreparedEnvironment | EnvironmentFailedError] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from nightjar_ci.environments.commit import remove_worktrees
+
+        remove_worktrees(self.settings)
 
     def get(self, name: str, on_line: Callable[[str], None] | None = None) -> PreparedEnvironment:
         with self._lock:

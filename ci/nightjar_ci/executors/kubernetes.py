@@ -216,7 +216,7 @@ def _container(job: Job, image: str, command: tuple[str, ...], environ: dict[str
     if resources.cpus_per_task:
         limits["cpu"] = str(resources.cpus_per_task)
     if resources.memory:
-        limits["memory"] = _quantity(resources.memory)
+        limits["memory"] = f"{resources.memory}i"
     if resources.gpus_per_task:
         limits["nvidia.com/gpu"] = str(resources.gpus_per_task)
     limits |= fabric.requests
@@ -267,7 +267,7 @@ def _escape(text: str) -> str:
 def _volumes(claim: str, resources: Resources, fabric: Fabric) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "nights", "persistentVolumeClaim": {"claimName": claim}}]
     if shm := _shm(resources):
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(shm)}})
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm}i"}})
     for number, path in enumerate(fabric.host_paths.values()):
         volumes.append({"name": f"host-{number}", "hostPath": {"path": path}})
     if fabric.sidecar is not None:
@@ -279,11 +279,9 @@ def _volumes(claim: str, resources: Resources, fabric: Fabric) -> list[Manifest]
 
 
 def _shm(resources: Resources) -> str | None:
-    return resources.shm or (_SHM_WITH_GPUS if resources.gpus_per_task else None)
-
-
-def _quantity(size: str) -> str:
-    return f"{size}i"
+    if resources.gpus_per_task:
+        return resources.shm or _SHM_WITH_GPUS
+    return resources.shm
 
 
 TABLES = ("jobset", "pod_metadata", "pod", "container")

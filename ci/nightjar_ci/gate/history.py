@@ -156,14 +156,14 @@ def judge_histories(
     if screened is None:
         screened = screen_histories(memory, policies)
     counters = judge_counters(memory, policies)
-    notes += _describe_young(
-        [
-            series
-            for series in memory.series
-            if series.name not in screened and series.name not in counters and _is_usable(series, policies)
-        ],
-        policies,
-    )
+    young = [
+        series
+        for series in memory.series
+        if series.name not in (screened.keys() | counters.keys())
+        and policies.for_history(series.cell, series.measure) is not None
+        and math.isfinite(series.values[-1])
+    ]
+    notes += _describe_young(young, policies)
     yield from counters.values()
     verdicts = {name: judge_screened(series, reruns.get(series.series.cell)) for name, series in screened.items()}
     unsettled = [
@@ -178,11 +178,6 @@ def judge_histories(
         if name in advice:
             verdict = verdict.model_copy(update={"details": (*verdict.details, advice[name])})
         yield verdict
-
-
-def _is_usable(series: Series, policies: Policies) -> bool:
-    policy, tonight = policies.for_history(series.cell, series.measure), float(series.values[-1])
-    return policy is not None and math.isfinite(tonight)
 
 
 def _describe_young(young: Sequence[Series], policies: Policies) -> Iterator[str]:

@@ -117,7 +117,7 @@ def _find_jobs(
         yield _render_job(
             name=f"{project.name}-benchmarks",
             command=(*runner, *project.benchmarks, *options),
-            environment=_with(project.environment, "pytest-benchmark"),
+            environment=",".join(dict.fromkeys([*project.environment.split(","), "pytest-benchmark"])),
             tables='[job.adapter]\nformat = "pytest-benchmark"\nfile = "benchmark.json"\n',
         )
     for number, script in enumerate(project.trainings):
@@ -187,12 +187,6 @@ def _render_known(known: KnownFailure) -> str:
     if known.issue is None:
         return text
     return f"{text}issue = {_quote(known.issue)}\n"
-
-
-def _with(environment: str, package: str) -> str:
-    if package in environment.split(","):
-        return environment
-    return f"{environment},{package}"
 
 
 def _quote(text: str) -> str:

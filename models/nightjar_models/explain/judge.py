@@ -29,7 +29,7 @@ MOST_ROUNDINGS = 64.0
 MOST_NUMERICS = 16 * 2.0**-8
 TINY = float(np.finfo(np.float32).tiny)  # numbers below it are subnormal: processors may round them to zero
 MOST_OPERATIONS, WINDOW = 40, 12  # of one side, each compared with as many before and behind it on the other side
-_FLOATS = ("float32", "bfloat16", "float16", "float64", "float8", "complex")
+_FLOATS = ("float", "bfloat16", "complex")
 
 Run = Callable[[Collection[int]], Record]  # runs a program; the first results of these operations are kept
 

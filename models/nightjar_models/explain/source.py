@@ -203,7 +203,7 @@ def write_imports(body: str, steps: Sequence[Step]) -> list[str]:
             "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P",
             f"mesh = Mesh(np.array(jax.devices()).reshape({meshes[0].devices.shape}), {meshes[0].axis_names})",
         ]
-    if jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+    if jax.config.jax_enable_x64:  # type: ignore[attr-defined, unused-ignore]
         lines.append('jax.config.update("jax_enable_x64", True)')
     if "rng." in body:
         lines.append("rng = np.random.default_rng(0)")

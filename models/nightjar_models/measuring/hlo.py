@@ -124,7 +124,7 @@ _BITS = {
     **dict.fromkeys((30, 31), 1),  # S1 U1
     **dict.fromkeys((26, 27), 2),  # S2 U2
     **dict.fromkeys((21, 22, 32), 4),  # S4 U4 F4E2M1FN
-    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33, 35, 36), 8),  # PRED S8 U8, floats of 8 and of 6 bits
+    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33, 35, 36), 8),  # PRED S8 U8, floats of 8 bits and of 6
     **dict.fromkeys((3, 7, 10, 16), 16),  # S16 U16 F16 BF16
     **dict.fromkeys((4, 8, 11), 32),  # S32 U32 F32
     **dict.fromkeys((5, 9, 12, 15), 64),  # S64 U64 F64 C64

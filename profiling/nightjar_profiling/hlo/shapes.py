@@ -14,7 +14,7 @@ ELEMENT_BITS = {
     **dict.fromkeys((30, 31), 1),
     **dict.fromkeys((26, 27), 2),
     **dict.fromkeys((21, 22, 32), 4),
-    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33, 35, 36), 8),
+    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33, 35, 36), 8),  # floats of 6 bits are not packed
     **dict.fromkeys((3, 7, 10, 16), 16),
     **dict.fromkeys((4, 8, 11), 32),
     **dict.fromkeys((5, 9, 12, 15), 64),
@@ -26,7 +26,7 @@ SHOWN_PARTS = 4  # of a tuple
 TYPES = {
     1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",
     12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4", 24: "f8e5m2fnuz",
-    25: "f8e4m3fnuz", 28: "f8e4m3", 29: "f8e3m4",
+    25: "f8e4m3fnuz", 28: "f8e4m3", 29: "f8e3m4", 32: "f4e2m1fn", 33: "f8e8m0fnu", 35: "f6e3m2fn", 36: "f6e2m3fn",
 }  # fmt: skip
 
 

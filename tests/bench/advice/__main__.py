@@ -1,4 +1,4 @@
-"""Twenty planted inefficiencies: the advice has to name 18 of them first, and to predict 16 savings by the clock.
+"""Fifteen planted inefficiencies: the advice has to name 14 of them first, and to predict 12 savings by the clock.
 
 Then ordinary programs with nothing planted, of which one may have advice.
 
@@ -20,7 +20,6 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from nightjar_profiling import capture_steps, load
-from tests.bench.advice.everyday import EVERYDAY
 from tests.bench.advice.programs import PLANTS, Planted, Steps, list_ordinary
 from tests.bench.table import Row, finish, print_rows
 
@@ -35,7 +34,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
     given = parser.parse_args()
     rows, named, close, asked = [], 0, 0, 0
-    for plant in (*PLANTS, *EVERYDAY):
+    for plant in PLANTS:
         planted = plant()
         if given.only not in planted.name:
             continue

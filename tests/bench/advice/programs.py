@@ -199,6 +199,83 @@ def plant_exposed() -> Planted:
     return Planted("an all-reduce in each step", "exposed", repeat(lambda: summed(x)), repeat(lambda: local(x)))
 
 
+def plant_one_hot() -> Planted:
+    table = jax.random.normal(KEY, (4000, 128))
+    tokens, weight = jax.random.randint(KEY, (512,), 0, 4000), jax.random.normal(KEY, (128, 512)) / 12
+
+    def product(tokens: Any) -> Any:
+        return jnp.tanh((jax.nn.one_hot(tokens, 4000) @ table) @ weight).mean()
+
+    def lookup(tokens: Any) -> Any:
+        return jnp.tanh(table[tokens] @ weight).mean()
+
+    one_hot, indexed = jax.jit(product), jax.jit(lookup)
+    return Planted("a product for a lookup", "lookup", repeat(lambda: one_hot(tokens)), repeat(lambda: indexed(tokens)))
+
+
+def plant_sort() -> Planted:
+    """A sampler that sorts all logits to know the forty highest."""
+    weight, x = jax.random.normal(KEY, (128, 8000)) / 12, jax.random.normal(KEY, (16, 128))
+
+    def by_sort(x: Any, key: Any) -> Any:
+        logits = x @ weight
+        best = jnp.argsort(-logits, axis=-1)[:, :40]
+        chosen = jax.random.categorical(key, jnp.take_along_axis(logits, best, axis=-1))
+        return jnp.take_along_axis(best, chosen[:, None], axis=-1)
+
+    def by_top(x: Any, key: Any) -> Any:
+        values, best = jax.lax.top_k(x @ weight, 40)
+        return jnp.take_along_axis(best, jax.random.categorical(key, values)[:, None], axis=-1)
+
+    sort, top = jax.jit(by_sort), jax.jit(by_top)
+    return Planted("a sort for the highest", "sort", repeat(lambda: sort(x, KEY)), repeat(lambda: top(x, KEY)))
+
+
+def plant_loss() -> Planted:
+    """A loss that is computed for the log, beside the gradient that computes it too."""
+    weights, x = [jax.random.normal(KEY, (300, 300)) / 17 for _ in range(3)], jax.random.normal(KEY, (512, 300))
+
+    def loss(weights: Any, x: Any) -> Any:
+        for weight in weights:
+            x = jnp.tanh(x @ weight)
+        return (x**2).mean()
+
+    value, gradient, both = jax.jit(loss), jax.jit(jax.grad(loss)), jax.jit(jax.value_and_grad(loss))
+
+    def worse() -> Any:
+        return value(weights, x), gradient(weights, x)
+
+    return Planted("a loss beside its gradient", "twice", repeat(worse), repeat(lambda: both(weights, x)))
+
+
+def plant_map() -> Planted:
+    """A network that a loop calls for one example after another."""
+    examples, weight = jax.random.normal(KEY, (500, 256)), jax.random.normal(KEY, (256, 256)) / 16
+
+    def score(x: Any) -> Any:
+        return jnp.tanh(jnp.tanh(x @ weight) @ weight).sum()
+
+    looped, at_once = jax.jit(lambda x: jax.lax.map(score, x)), jax.jit(jax.vmap(score))
+    return Planted("a map for a vmap", "loop", repeat(lambda: looped(examples)), repeat(lambda: at_once(examples)))
+
+
+def plant_distances() -> Planted:
+    """Distances between points by the difference of every pair, beside one product."""
+    points, others = jax.random.normal(KEY, (600, 128)), jax.random.normal(KEY, (700, 128))
+
+    def by_difference(points: Any) -> Any:
+        return ((points[:, None, :] - others[None, :, :]) ** 2).sum(axis=-1).min(axis=1)
+
+    def by_product(points: Any) -> Any:
+        squares = (points**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)
+        return (squares - 2 * points @ others.T).min(axis=1)
+
+    pairs, product = jax.jit(by_difference), jax.jit(by_product)
+    return Planted(
+        "differences of all pairs", "product", repeat(lambda: pairs(points)), repeat(lambda: product(points))
+    )
+
+
 def run_initialisation(steps: int) -> None:
     shapes = ((64, 1280), (1280, 2560), (2560, 10))
     weights = [jax.random.normal(jax.random.fold_in(KEY, n), shape) * 0.1 for n, shape in enumerate(shapes)]
@@ -248,4 +325,9 @@ PLANTS = (
     plant_layout,
     plant_small_steps,
     plant_exposed,
+    plant_one_hot,
+    plant_sort,
+    plant_loss,
+    plant_map,
+    plant_distances,
 )

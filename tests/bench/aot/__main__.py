@@ -3,8 +3,7 @@
 `--only PART` runs one part, `--quick` a piece of it. `--folder FOLDER` keeps what is compiled there, and does not
 compile again what is there already, so that a session that was ended goes on.
 
-A part is a module beside this file with `list_goals(quick, folder)` and `measure(quick, folder)`; the program without a
-fault is compiled once for all of them.
+A part is a module beside this file with `list_goals(quick, folder)` and `measure(quick, folder)`.
 """
 
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from tests.bench.table import finish, make_parser, print_rows, run_parts
 
-PARTS = ("functions", "repeats", "faults")
+PARTS = ("functions", "faults")
 
 
 def main() -> int:

@@ -39,13 +39,11 @@ def compile_one(
     out: Path,
     *,
     fault: str | None = None,
-    before: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
-    to: str | None = None,
 ) -> Compiled:
     if not (out / "result.json").is_file():
         module = ["-m", "nightjar_models"] if fault is None else ["-m", "tests.bench.aot.plant", fault]
-        argv = [*before, str(python), *module, "compile", *arguments, "--out", to or str(out)]
+        argv = [str(python), *module, "compile", *arguments, "--out", str(out)]
         environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}", **(variables or {})}
         print(f"compiling: {' '.join(arguments)}{f' with {fault}' if fault else ''}", file=sys.stderr, flush=True)
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=environ, check=False)

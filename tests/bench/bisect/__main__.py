@@ -1,12 +1,11 @@
 """Does the bisection name the right rung, and at what cost, compared with git_bayesect on the same simulated ladders?
 
-`nox -s bench_bisect` runs three parts: `--plants` (twenty plants in a repository of 300 commits, twenty in two
-repositories that are built together, and six on a branch that was rebased, eight minutes),
-`--cells` (simulated ladders: fifteen minutes on two cores, then two hours for those whose noise belongs to their rungs;
-six minutes with `--quick`) and `--real` (twelve real regressions
-between releases on PyPI, a quarter of an hour); with one of these options, that part only. Plants and real regressions
-are bisected by the command itself. Three of the machines replay recorded timings. Every search of the
-cells is a seeded simulation (`--seed 7`); the seed that the algorithm was tuned on is not the default one.
+`nox -s bench_bisect` runs three parts: `--plants` (twenty plants in two repositories that are built together, and six
+on a branch that was rebased, five minutes), `--cells` (simulated ladders: fifteen minutes on two cores, then two hours
+for those whose noise belongs to their rungs; six minutes with `--quick`) and `--real` (five releases on PyPI that
+became slower, a quarter of an hour); with one of these options, that part only. Plants and real regressions are
+bisected by the command itself. Three of the machines replay recorded timings. Every search of the cells is a seeded
+simulation (`--seed 7`); the seed that the algorithm was tuned on is not the default one.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from multiprocessing import Pool
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from tests.bench.bisect import plants, two_repositories
+from tests.bench.bisect import two_repositories
 from tests.bench.bisect.clocks import MACHINES
 from tests.bench.bisect.machines import OnMachine, Trial, run_on_machine, run_rung_noise
 from tests.bench.bisect.real import regressions
@@ -58,8 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     whole = not (options.cells or options.real or options.plants)
     rows: list[Row] = []
     if whole or options.plants:
-        for part in (plants, two_repositories):
-            rows += print_tables(part.list_goals(), part.measure())
+        rows += print_tables(two_repositories.list_goals(), two_repositories.measure())
     if whole or options.cells:
         trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
         cells = [cell for cell in make_cells() if options.only in cell.name]

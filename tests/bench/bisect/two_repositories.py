@@ -6,12 +6,16 @@ cannot tell where `lib` is older than what `app` pins, as a build that fails. A 
 which no test runs; its ends are before and after a rebase.
 """
 
+import json
+import os
+import re
+import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.bisect.plants import Stream, add, bisect, git
 from tests.bench.table import Row
 
 TITLE = "Two repositories of 40 and 60 commits: plants found"
@@ -20,6 +24,7 @@ APP, LIB = 40, 60
 BUMPS = {6: 10, 14: 22, 21: 33, 29: 45, 37: 56}  # commit of app: the commit of lib that it pins from then on
 APP_EVERY_S, LIB_EVERY_S = 120, 60  # between two commits, so that what is pinned is older than the pin
 PIN = "third_party/lib.bzl"
+SHORT_NAME = re.compile(r"(?<![\w.])[0-9a-f]{7,40} ")
 PARTED, MOVED = 12, 30  # commits of app from which the branch was made, and onto which it was rebased
 REBASED_PLANTS = {f"m{at}": f"m{at}" for at in (13, 14, 20, 29, 30)} | {"work 1": "work"}  # subject: file
 TEST = """import pathlib, re, sys
@@ -58,6 +63,23 @@ def plants() -> list[Plant]:
     ]
 
 
+@dataclass(slots=True)
+class Stream:
+    every_s: int
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def commit(self, branch: str, subject: str, changes: Sequence[str], parent: int | None = None) -> int:
+        self.count += 1
+        when = f"A <a@example.invalid> {1_700_000_000 + self.every_s * self.count} +0000"
+        self.lines += [f"commit refs/heads/{branch}", f"mark :{self.count}", f"committer {when}"]
+        self.lines += [f"data {len(subject)}", subject]
+        if parent is not None:
+            self.lines.append(f"from :{parent}")
+        self.lines += [*changes, ""]
+        return self.count
+
+
 def make_repositories(folder: Path) -> tuple[Path, Path]:
     lib, app = Stream(every_s=LIB_EVERY_S), Stream(every_s=APP_EVERY_S)
     last = lib.commit("main", "start", [add("marks/x0")])
@@ -88,6 +110,28 @@ def load(repository: Path, stream: Stream) -> Path:
     git(repository, "tag", "start", ":/^start$")
     git(repository, "reset", "-q", "--hard", "main")
     return repository
+
+
+def add(path: str) -> str:
+    return f"M 100644 inline {path}\ndata 0\n"
+
+
+def git(folder: Path, *arguments: str, stdin: str | None = None) -> str:
+    names = ("-c", "user.name=A", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false")
+    command = ["git", *names, *arguments]
+    return subprocess.run(command, cwd=folder, input=stdin, check=True, capture_output=True, text=True).stdout
+
+
+def bisect(folder: Path, ladder: Sequence[str], test: str, files: Sequence[str]) -> tuple[list[str], int, str]:
+    """The rungs that the command names, the tests that it took, and the title of its answer; the test never errs."""
+    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", *ladder]
+    command += ["--", sys.executable, str(folder / test), *files]
+    state = {**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state")}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=state)
+    if not done.stdout:
+        return [], 0, done.stderr[-300:]
+    answer = json.loads(done.stdout)
+    return [SHORT_NAME.sub("", name) for name in answer["culprits"]], int(answer["tests"]), str(answer["title"])
 
 
 def list_options(folder: Path, plant: Plant) -> list[str]:

@@ -6,7 +6,6 @@ by the whole convergence judge. The rival is JAX-Toolbox's rule: the first nine 
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from nightjar_ci.judges.convergence.convergence import judge_convergence
 from tests.bench.gate.planted.faults import DECLARED, FAULTS, HARMLESS, REFERENCE, permuted
 from tests.bench.gate.planted.program import Plant, train
 from tests.bench.table import Row
+from tests.ci import nights
 
 SEEDS = range(10)
 ORDERS = range(1, 9)  # further orders of the batches, none of which made the baseline
@@ -111,38 +111,8 @@ def relative(new: NDArray[np.float64], old: NDArray[np.float64]) -> bool:
     return bool((np.abs(new[at] / old[at] - 1) > 0.1).any())
 
 
-def record(seed: int, losses: NDArray[np.float64]) -> RunRecord:
-    environment: dict[str, Any] = {
-        "python": "3",
-        "platform": "linux",
-        "cpu": {"model": "any", "cores": 2, "memory_bytes": 1},
-        "backend": "cpu",
-        "devices": ["cpu"],
-        "packages": {"jaxlib": "0"},
-        "flags": {},
-        "git": None,
-        "image": None,
-    }
-    curve = {
-        "name": "loss",
-        "unit": "nats/token",
-        "better": "lower",
-        "steps": list(range(len(losses))),
-        "values": losses.tolist(),
-    }
-    return RunRecord.model_validate(
-        {
-            "schema": "nightjar.run/1",
-            "job": f"{CELL}-s{seed}",
-            "workload": CELL,
-            "status": "completed",
-            "seed": seed,
-            "started_at": "2026-01-01T00:00:00+00:00",
-            "duration_s": 1.0,
-            "config": {},
-            "environment": environment,
-            "curves": [curve],
-            "samples": [],
-            "facts": [],
-        }
-    )
+def record(seed: int, losses: NDArray[np.float64], jaxlib: str = "0") -> RunRecord:
+    """A run on a processor that no baseline knows."""
+    run = nights.record(seed, values=losses.tolist(), job=f"{CELL}-s{seed}", jaxlib=jaxlib)
+    cpu = run.environment.cpu.model_copy(update={"architecture": None, "instructions": None})
+    return run.model_copy(update={"environment": run.environment.model_copy(update={"cpu": cpu})})

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
 from nightjar_ci.formats.policy import ConvergencePolicy
-from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from tests.bench.gate.convergence import CELL, FOUND, record
 from tests.bench.gate.planted.faults import FAULTS
@@ -124,17 +123,12 @@ def as_curves(written: Mapping[str, list[float]]) -> Curves:
 
 
 def make_baseline(version: str, seeds: Curves, again: Curves) -> ConvergenceBaseline:
-    runs, repeated = ([label(record(seed, values), version) for seed, values in by.items()] for by in (seeds, again))
+    runs, repeated = ([record(seed, values, version) for seed, values in by.items()] for by in (seeds, again))
     return make_convergence(CELL, ("train",), runs, repeated)
 
 
 def judge(baseline: ConvergenceBaseline, version: str, seed: int, values: NDArray[np.float64]) -> str:
-    return judge_convergence(CELL, "loss", [label(record(seed, values), version)], baseline, ConvergencePolicy()).status
-
-
-def label(run: RunRecord, version: str) -> RunRecord:
-    environment = run.environment.model_copy(update={"packages": {"jaxlib": version}})
-    return run.model_copy(update={"environment": environment})
+    return judge_convergence(CELL, "loss", [record(seed, values, version)], baseline, ConvergencePolicy()).status
 
 
 def main() -> None:

@@ -1,15 +1,16 @@
-"""How many steps are found, how soon, and is that more than rivals find at the same rate of false alarms?"""
+"""How many steps are found, and how soon?"""
 
-import math
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 
 import numpy as np
 
-from tests.bench.gate.experiment import DEFAULT, SETTINGS, SIZES, Experiment, experiment
-from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
-from tests.bench.gate.noise import CLEAN, NOISES, Array
-from tests.bench.gate.rival_rules import DETECTORS, RULES
+from nightjar_ci.judges.history.change_points import find_changes
+from tests.bench.gate.noise import NOISES, Array, draw_nights
+from tests.bench.gate.two_stages import AT, NIGHTS, SEED, first_alarm, play
 from tests.bench.table import Row
 
+SIZES = (0.02, 0.03, 0.05, 0.10)
 GOALS = {
     ("normal 1 %", 0.02): 90,
     ("normal 1 %", 0.03): 98,
@@ -17,76 +18,60 @@ GOALS = {
     ("normal 2 %", 0.03): 75,
     ("normal 2 %", 0.05): 98,
 }
-SURE = 2.33  # standard errors between two shares that are called different
-
-
-FEWER = f"of {len(NOISES) * len(SIZES)} cells, those where"
-MORE = f"{FEWER} one surely finds more at equal false alarms"
+PAIRED, ALONE = 400, 100  # series of each noise and size
+WITHIN, LASTING = 10, 30  # nights in which both stages, and history alone, are asked
 
 
 def list_goals(quick: bool = False) -> list[str]:
-    steps = [f"{size:.0%} step in 5 nights, {noise}" for noise, size in GOALS]
-    return [*steps, MORE, *(f"{FEWER} {rival} surely finds more" for rival in (*DETECTORS, *RULES))]
+    return [f"{size:.0%} step in 5 nights, {noise}" for noise, size in GOALS]
 
 
 def measure(quick: bool = False) -> list[Row]:
-    done = experiment(quick)
-    rows = []
-    for noise in NOISES:
-        for size in SIZES:
-            ours = done.found[noise, size, DEFAULT]
-            rows.append(
-                Row(
-                    name=f"{size:.0%} step in 5 nights, {noise}",
-                    ours=100 * float((ours <= 5).mean()),
-                    goal=GOALS.get((noise, size)),
-                    better="higher",
-                    unit="%",
-                    rival="Otava",
-                    rival_value=100 * float((done.rival_found("Otava", noise, size) <= 5).mean()),
-                )
-            )
-    for size in SIZES:
-        for name, found in (
-            ("two stages", done.found["normal 1 %", size, DEFAULT]),
-            ("history alone", done.alone_found["normal 1 %", size]),
-        ):
-            theirs = float(np.median(done.rival_found("Otava", "normal 1 %", size)))
-            rows.append(
-                Row(
-                    name=f"median nights to a {size:.0%} step, normal 1 %, {name}",
-                    ours=float(np.median(found)),
-                    unit="nights",
-                    rival="Otava",
-                    rival_value=theirs,
-                )
-            )
-    for noise in NOISES:
-        share = 100 * float(np.isfinite(done.alone_found[noise, 0.05]).mean())
-        rows.append(Row(name=f"history alone, 5% step in 30 nights, {noise}", ours=share, better="higher", unit="%"))
-    return rows + [row for rival in done.rivals.names for row in compare(done, rival)]
-
-
-def compare(done: Experiment, rival: str) -> list[Row]:
-    worse = better = 0
-    for noise in NOISES:
-        allowed = max(done.rival_alarms(rival, noise), PER_CLEAN if noise in CLEAN else PER_DIRTY)
-        alarms = done.slower if rival in RULES else done.alarms  # a rule never says faster
-        fitting = [setting for setting in range(len(SETTINGS)) if alarms[noise, setting] <= allowed]
-        for size in SIZES:
-            theirs = done.rival_found(rival, noise, size)
-            ours = max((done.found[noise, size, one] for one in fitting), key=lambda found: np.isfinite(found).mean())
-            gain = difference(ours, theirs)
-            worse, better = worse + (gain < -SURE), better + (gain > SURE)
-    return [
-        Row(name=MORE, ours=better, goal=1, better="higher", rival=rival, rival_value=worse),
-        Row(name=f"{FEWER} {rival} surely finds more", ours=worse, goal=0),
+    paired, alone = (n // 10 if quick else n for n in (PAIRED, ALONE))
+    cells = list(product(NOISES, SIZES))
+    noises, sizes = zip(*cells, strict=True)
+    with ProcessPoolExecutor(2) as pool:
+        both = dict(zip(cells, pool.map(judge_steps, noises, sizes, [paired] * len(cells)), strict=True))
+        lasting = dict(zip(cells, pool.map(judge_alone_steps, noises, sizes, [alone] * len(cells)), strict=True))
+    rows = [
+        Row(
+            name=f"{size:.0%} step in 5 nights, {noise}",
+            ours=100 * float((nights <= 5).mean()),
+            goal=GOALS.get((noise, size)),
+            better="higher",
+            unit="%",
+        )
+        for (noise, size), nights in both.items()
     ]
+    for size in SIZES:
+        for name, found in (("two stages", both), ("history alone", lasting)):
+            title = f"median nights to a {size:.0%} step, normal 1 %, {name}"
+            rows.append(Row(name=title, ours=float(np.median(found["normal 1 %", size])), unit="nights"))
+    for noise in NOISES:
+        share = 100 * float(np.isfinite(lasting[noise, 0.05]).mean())
+        rows.append(Row(name=f"history alone, 5% step in 30 nights, {noise}", ours=share, better="higher", unit="%"))
+    return rows
 
 
-def difference(ours: Array, theirs: Array) -> float:
-    """How many standard errors the first finds more often."""
-    a, b = float(np.isfinite(ours).mean()), float(np.isfinite(theirs).mean())
-    pooled = (a * len(ours) + b * len(theirs)) / (len(ours) + len(theirs))
-    error = math.sqrt(pooled * (1 - pooled) * (1 / len(ours) + 1 / len(theirs)))
-    return (a - b) / error if error else 0.0
+def stepped(noise: str, size: float, series: int) -> tuple[Array, Array]:
+    """Series with a step, and their level."""
+    rng = np.random.default_rng([SEED, NOISES.index(noise), round(1e4 * size)])
+    level = np.log1p(size) * (np.arange(NIGHTS) >= AT)
+    return draw_nights(noise, series, NIGHTS, rng) + level, level
+
+
+def judge_steps(noise: str, size: float, series: int) -> Array:
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 2, 1, round(1e4 * size)])
+    return first_alarm(play(noise, *stepped(noise, size, series), rng, range(AT, AT + WITHIN)), AT)
+
+
+def judge_alone_steps(noise: str, size: float, series: int) -> Array:
+    """Nights until history alone names a change within five nights of the step; inf for not within 30."""
+
+    def first(values: Array) -> float:
+        for night in range(AT, AT + LASTING):
+            if any(abs(change.index - AT) <= 5 and change.shift > 0 for change in find_changes(values[: night + 1])):
+                return night - AT + 1.0
+        return np.inf
+
+    return np.array([first(one) for one in stepped(noise, size, series)[0]])

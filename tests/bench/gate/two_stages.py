@@ -16,39 +16,29 @@ from tests.bench.gate.noise import Array, Rng, draw_pairs
 
 POLICY = HistoryPolicy()
 FIRST = 20  # nights of history before the first one that is judged
+NIGHTS, AT, SEED = 120, 60, 20261121  # of the parts `false_alarms` and `power`: nights, that of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     alarms: Array
-    suspicious: Array
     runs: int
     nights: int
 
 
-def play(
-    kind: str, values: Array, level: Array, rng: Rng, policy: HistoryPolicy = POLICY, nights: range | None = None
-) -> Played:
+def play(kind: str, values: Array, level: Array, rng: Rng, nights: range | None = None) -> Played:
     judged = range(FIRST, values.shape[1]) if nights is None else nights
-    alarms, suspicious, runs = np.zeros(values.shape), np.zeros(values.shape), 0
+    alarms, runs = np.zeros(values.shape), 0
     for night in judged:
-        window = values[:, max(0, night + 1 - LONGEST - policy.window) : night + 1]
-        hot = np.flatnonzero(screen_last_nights(window, policy.window, policy.floor).p <= policy.trigger)
-        suspicious[hot, night] = 1
+        window = values[:, max(0, night + 1 - LONGEST - POLICY.window) : night + 1]
+        hot = np.flatnonzero(screen_last_nights(window, POLICY.window, POLICY.floor).p <= POLICY.trigger)
         change = level[night] - level[max(0, night - SINCE)]
-        for case, ratios in zip(hot, change + draw_pairs(kind, len(hot), policy.looks[-1], rng), strict=True):
-            decision = decide(list(ratios), policy)
+        for case, ratios in zip(hot, change + draw_pairs(kind, len(hot), POLICY.looks[-1], rng), strict=True):
+            decision = decide(list(ratios), POLICY)
             if decision is not None:
                 runs += 2 * decision.pairs
                 alarms[case, night] = {"regressed": 1, "improved": -1}.get(decision.status, 0)
-    return Played(alarms=alarms, suspicious=suspicious, runs=runs, nights=len(judged) * len(values))
-
-
-def looser(trigger: float, factor: float) -> HistoryPolicy:
-    """The policy with another trigger, and every look's alpha multiplied."""
-    alphas = tuple(min(0.4, factor * alpha) for alpha in POLICY.alphas)
-    doubts = tuple(max(doubt, 1.5 * alpha) for doubt, alpha in zip(POLICY.doubts, alphas, strict=True))
-    return POLICY.model_copy(update={"trigger": trigger, "alphas": alphas, "doubts": doubts})
+    return Played(alarms=alarms, runs=runs, nights=len(judged) * len(values))
 
 
 def first_alarm(played: Played, change_at: int) -> Array:

@@ -128,16 +128,6 @@ def test_a_reference_environment_is_compared_pair_by_pair(based: Path) -> None:
     assert runs == ["01-a", "01-b", "02-a", "02-b", "03-a", "03-b", "04-a", "04-b"]
 
 
-@pytest.mark.slow
-def test_gate_and_report_work_on_a_night_that_is_there(based: Path) -> None:
-    folder = Path(nightjar(based, "nightly", "matrix.toml", *OPTIONS).stdout.splitlines()[-1]).parent
-    gate = nightjar(based, "gate", str(folder), *OPTIONS)
-    assert gate.returncode == 0, gate.stderr
-    assert "2 seeds reproduce the baseline's curves" in gate.stdout
-    report = nightjar(based, "report", str(folder), *OPTIONS)
-    assert report.stdout.splitlines()[-1] == str(folder / "report.html")
-
-
 def test_baseline_of_a_night_that_is_there_writes_facts(project: Path) -> None:
     folder = Path(nightjar(project, "nightly", "matrix.toml", *OPTIONS).stdout.splitlines()[-1]).parent
     refused = nightjar(project, "baseline", "--from", str(folder), *OPTIONS)

@@ -1,15 +1,16 @@
 """Environments of another commit: entered in a worktree, with the repository's own packages from there."""
 
+from fcntl import LOCK_SH, flock
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nightjar_ci.environments import uv
-from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit, remove_worktrees
+from nightjar_ci.environments.commit import move_folders, move_requirements, parse_commit
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import Frozen, find_version
-from nightjar_ci.environments.prepare import enter_tree, parse_environment, prepare
+from nightjar_ci.environments.prepare import Environments, enter_tree, parse_environment, prepare
 from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import Settings
@@ -43,8 +44,14 @@ def test_a_commit_keeps_the_folder_of_its_caller(
     assert (made.folder / "file").read_text() == "x"
     assert (made.name, made.kind) == (f"commit:{sha}", "current")
     assert prepare(f"commit:{sha}:image:a/b", settings).image == "a/b"
-    remove_worktrees(settings)
-    assert list(settings.worktrees_dir.iterdir()) == []
+    with made.folder.parent.with_suffix(".lock").open() as other_process:
+        flock(other_process, LOCK_SH)
+        with Environments(settings):
+            pass
+        assert made.folder.is_dir()
+    with Environments(settings) as environments:
+        assert environments.get(f"commit:{sha}") == made  # of an earlier call, which no process uses
+    assert not made.folder.parent.exists()
     assert run_git(repository, "status", "--porcelain", "--untracked-files=no").startswith("D")
 
 

@@ -14,10 +14,9 @@ from nightjar_ci.night.run import run_night
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from tests.ci.jobs import GOOD, python, write_matrix
+from tests.ci.night.test_run import FILL
 from tests.ci.small_disk import mount_disk
 from tests.machine import asks
-
-FILL = "import os; file = open(os.environ['NIGHTJAR_OUT'] + '/big', 'wb', 0)\nwhile True: file.write(b'x' * 65536)"
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.night.matrix import Matrix, expand, move_job, read_matrix, select_jobs
 from tests.places import ROOT
 
-MATRICES = sorted((ROOT / "ci" / "matrix").glob("*.toml"))
-
 
 def matrix(*entries: dict[str, Any], **defaults: Any) -> Matrix:
     return Matrix.model_validate(
@@ -27,15 +25,8 @@ def matrix(*entries: dict[str, Any], **defaults: Any) -> Matrix:
     )
 
 
-@pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.stem)
-def test_every_shipped_matrix_expands(path: Path) -> None:
-    jobs = expand(read_matrix(path))
-    assert jobs
-    assert all(job.timeout_s <= 3600 for job in jobs)
-
-
 def test_the_nightly_trains_and_profiles_every_model() -> None:
-    jobs = expand(read_matrix(next(path for path in MATRICES if path.stem == "nightly-cpu")))
+    jobs = expand(read_matrix(ROOT / "ci" / "matrix" / "nightly-cpu.toml"))
     assert sum(job.kind == "train" for job in jobs) == 18
     assert {job.cell for job in jobs if job.kind == "profile"} == {
         "gpt_tiny-profile-cpu-f32-dp1",

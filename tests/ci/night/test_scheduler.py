@@ -71,7 +71,7 @@ def test_an_error_of_a_worker_ends_the_night_and_its_jobs(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, number: signal.Signals) -> None:
     path = write_matrix(
         tmp_path / "m.toml",
         {"a": python(ONCE), "b": python(ONCE), "hang": ("sh", "-c", "echo $$ >$0/pid; exec sleep 60", "{out}")},
@@ -82,6 +82,8 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, number: int) 
     wait_for(lambda: len(read_night(night).jobs) == 2)
     running.send_signal(number)
     running.communicate(timeout=60)
+    assert running.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
+    assert read_night(night).finished_at is None
     left = int((job_folder(night, "hang") / "pid").read_text())
     wait_for(lambda: not Path("/proc", str(left)).exists(), 10)
     write_matrix(path, {"a": python(ONCE), "b": python(ONCE), "hang": python(ONCE)})

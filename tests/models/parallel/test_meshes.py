@@ -1,7 +1,7 @@
 """On each mesh a model has the losses of a single device, and the collectives that its axes bring.
 
-Each axis of each model is in a case or refused; a table of `docs/models.md` says which. What each case sends, kinds and
-bytes, is noted in `golden/`, by version of jaxlib.
+Each axis of each model is in the matrix of the night or refused; a table of `docs/models.md` says which. What a case
+here sends, kinds and bytes, is noted in `golden/`, by version of jaxlib.
 """
 
 import json
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,38 +28,21 @@ from nightjar_models.presets import find_preset
 from nightjar_models.presets.sizes import MoEConfig
 from nightjar_models.training.tasks import WITHOUT
 from tests.ci.nights import record
-from tests.machine import asks
 from tests.models.conftest import QUICK_FLAGS, keep_isa
 from tests.models.parallel.eight_meshes import SIZES
 from tests.places import ROOT
 
 SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
 LONG = ("model.length=64", "batch_size=16")  # a stream has more bytes than a layer's parameters
-CASES = [  # one traced layer each, where nothing speaks for two: most of the time here goes to the compiler
+MATRIX = expand(read_matrix(ROOT / "ci" / "matrix" / "nightly-meshes.toml"))
+# The gate runs one model, the positions of another and what a third sends; the night of the matrix runs all of them.
+FEW = [  # one traced layer each, where nothing speaks for two: most of the time here goes to the compiler
     ["gpt_tiny", "dp1", SCAN],
     ["gpt_tiny", "dp2.ep2.tp2", SCAN],
     ["gpt_tiny", "pp2.fsdp2.sp2", SCAN, RING],
-    ["llama_tiny", "dp1", SCAN],
-    ["llama_tiny", "ep2.sp2.tp2", SCAN, RING, FFI],
-    ["llama_tiny", "pp2.dp2.fsdp2", SCAN],
-    ["vit_tiny", "dp1", SCAN],
-    ["vit_tiny", "dp2.fsdp2.tp2", SCAN],
-    ["vit_tiny", "pp2.ep2.sp2", SCAN],
-    ["moe_tiny", "dp1", SCAN],
     ["moe_tiny", "dp2.sp2.tp2", SCAN],
-    ["moe_tiny", "pp2.ep2.fsdp2", SCAN],
-    ["t5_tiny", "dp1", SCAN],
-    ["t5_tiny", "dp2.ep2.fsdp2", SCAN],
-    ["t5_tiny", "pp2.sp2.tp2", SCAN],
-    ["diffusion_tiny", "dp1", SCAN],
-    ["diffusion_tiny", "dp4.tp2", SCAN],
-    ["diffusion_tiny", "ep2.fsdp2.tp2", SCAN],
-    ["vae_tiny", "dp1"],
-    ["vae_tiny", "dp2.fsdp2.tp2"],
-    ["vae_tiny", "ep8"],
 ]
-# The gate runs one model, the positions of another and what a third sends; all of them run weekly, and every night.
-FEW = [case for case in CASES if case[0] == "gpt_tiny" or case[:2] == ["moe_tiny", "dp2.sp2.tp2"]]
+KERNEL = [["llama_tiny", "dp1", SCAN], ["llama_tiny", "ep2.sp2.tp2", SCAN, RING, FFI]]
 KEPT = ["llama_tiny", "fsdp8", SCAN, *LONG]
 TENSOR = [["llama_tiny", "fsdp4.tp2", *LONG], ["llama_tiny", "fsdp4.tp2", SCAN, *LONG]]
 PIPED = ["llama_tiny", "pp2.fsdp4", SCAN, *LONG]
@@ -111,12 +93,6 @@ def runs(once: Once) -> Any:
     return json.loads(once("eight_meshes_few.json", lambda: compute(cases)))
 
 
-@pytest.fixture(scope="module")
-@asks("compiler")  # one of the cases has a kernel of Nightjar's
-def all_runs(once: Once) -> Any:
-    return json.loads(once("eight_meshes.json", lambda: compute(CASES)))
-
-
 def compute(cases: Sequence[Sequence[str]]) -> str:
     flags = f"--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 {QUICK_FLAGS}"
     done = subprocess.run(
@@ -134,20 +110,19 @@ def compute(cases: Sequence[Sequence[str]]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in FEW if case[0] != "moe_tiny" and case[1] != "dp1"], ids=" ".join)
+@pytest.mark.parametrize("case", FEW[1:3], ids=" ".join)
 def test_a_mesh_has_the_losses_of_a_single_device(runs: Any, case: list[str]) -> None:
-    compare_losses(runs, case)
+    compare_losses(runs[" ".join(FEW[0])], runs[" ".join(case)])
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("case", [case for case in CASES if case[1] != "dp1"], ids=" ".join)
-def test_each_mesh_of_each_model_has_the_losses_of_a_single_device(all_runs: Any, case: list[str]) -> None:
-    compare_losses(all_runs, case)
+@pytest.mark.compiler
+def test_a_kernel_of_ours_on_a_mesh_has_the_losses_of_a_single_device() -> None:
+    computed = json.loads(compute(KERNEL))
+    compare_losses(*(computed[" ".join(case)] for case in KERNEL))
 
 
-def compare_losses(runs: Any, case: list[str]) -> None:
-    single = next(one for one in CASES if one[:2] == [case[0], "dp1"])
-    one, eight = runs[" ".join(single)], runs[" ".join(case)]
+def compare_losses(one: Any, eight: Any) -> None:
     assert eight["losses"] == pytest.approx(one["losses"], rel=TOLERANCE)
     assert one["losses"][-1] != pytest.approx(one["losses"][0], rel=1e-3)  # it did learn something to be compared
     assert one["facts"]["collectives"] == {}
@@ -156,10 +131,7 @@ def compare_losses(runs: Any, case: list[str]) -> None:
 
 @pytest.mark.slow
 def test_each_axis_brings_its_collective(runs: Any) -> None:
-    names = ["moe_tiny dp2.sp2.tp2", "gpt_tiny pp2.fsdp2.sp2"]
-    split, staged = (
-        runs[" ".join(case)]["facts"]["collectives"] for name in names for case in CASES if case[:2] == name.split()
-    )
+    staged, split = (runs[" ".join(case)]["facts"]["collectives"] for case in FEW[2:])
     assert split["all-gather"]["count"] > 0  # keys and values of all positions
     assert staged["collective-permute"]["count"] > 2  # from stage to stage, and around the ring
 
@@ -170,7 +142,7 @@ def refused(preset: str) -> list[str]:
 
 @pytest.mark.parametrize("preset", SIZES)
 def test_every_axis_of_every_model_is_compared_with_a_single_device_or_refused(preset: str) -> None:
-    meshes = [parse_mesh(case[1]) for case in CASES if case[0] == preset]
+    meshes = [parse_mesh(job.command[4]) for job in MATRIX if job.command[2] == preset]
     for axis in AXES:
         if axis in refused(preset):
             assert any(case[:2] == (preset, f"{axis}2") for case in UNFIT), axis
@@ -185,16 +157,14 @@ def test_the_docs_have_the_table_of_models_and_axes() -> None:
         without = refused(preset)
         as_data = () if isinstance(find_preset(preset)().model, MoEConfig) else ("ep",)
         cells = ["refused" if axis in without else "as `dp`" if axis in as_data else "yes" for axis in AXES]
-        meshes = [f"`{case[1]}`" for case in CASES if case[0] == preset and case[1] != "dp1"]
-        rows.append(f"| `{preset}` | {' | '.join(cells)} | {', '.join(meshes)} |")
+        meshes = [job.command[4] for job in MATRIX if job.command[2] == preset and job.command[4] != "dp1"]
+        rows.append(f"| `{preset}` | {' | '.join(cells)} | {', '.join(f'`{mesh}`' for mesh in meshes)} |")
     table = "\n".join(rows)
     assert table in (ROOT / "docs" / "models.md").read_text(), f"expected in docs/models.md:\n{table}"
 
 
 def test_the_gate_watches_every_mesh_of_the_table_and_compares_it_with_a_single_device() -> None:
-    jobs = expand(read_matrix(ROOT / "ci" / "matrix" / "nightly-meshes.toml"))
-    assert sorted((job.command[2], job.command[4]) for job in jobs) == sorted((case[0], case[1]) for case in CASES)
-    for job in jobs:
+    for job in MATRIX:
         preset, mesh = job.command[2], job.command[4]
         equality = POLICIES.for_curve(job.cell, "loss")
         assert equality is not None
@@ -207,33 +177,16 @@ def test_the_gate_watches_every_mesh_of_the_table_and_compares_it_with_a_single_
             assert ("all-reduce" in facts.collectives) == (mesh != "dp1")
 
 
-NOTED = f"mesh_collectives-jaxlib-{JAXLIB}.json"
-
-
-@pytest.fixture
-def noted(request: pytest.FixtureRequest) -> Path:
-    path = request.path.parent / "golden" / NOTED
-    if not path.exists() and not request.config.getoption("--update-golden"):
-        pytest.skip(f"no collectives of jaxlib {JAXLIB} were noted: pytest -m weekly --update-golden notes them")
-    return path
-
-
-def find_collectives(runs: Any, cases: Sequence[Sequence[str]]) -> dict[str, Any]:
-    return {" ".join(case[:2]): runs[" ".join(case)]["facts"]["collectives"] for case in cases if case[1] != "dp1"}
-
-
 @pytest.mark.slow
-def test_collectives_are_those_that_were_noted(runs: Any, noted: Path) -> None:
-    found = find_collectives(runs, FEW)
-    assert json.loads(noted.read_text()).items() >= found.items()
-
-
-@pytest.mark.weekly
-@pytest.mark.usefixtures("noted")
-def test_collectives_of_each_mesh_are_those_noted(all_runs: Any, golden: Callable[[str, str], None]) -> None:
-    found = find_collectives(all_runs, CASES)
+def test_collectives_are_those_that_were_noted(
+    runs: Any, golden: Callable[[str, str], None], request: pytest.FixtureRequest
+) -> None:
+    found = {" ".join(case[:2]): runs[" ".join(case)]["facts"]["collectives"] for case in FEW[1:]}
+    noted = f"mesh_collectives-jaxlib-{JAXLIB}.json"
+    if not (request.path.parent / "golden" / noted).exists() and not request.config.getoption("--update-golden"):
+        pytest.skip(f"no collectives of jaxlib {JAXLIB} were noted: pytest --update-golden notes them")
     lines = [f"  {json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items()]
-    golden(NOTED, "{\n" + ",\n".join(lines) + "\n}\n")
+    golden(noted, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 @pytest.mark.slow

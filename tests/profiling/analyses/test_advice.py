@@ -185,17 +185,19 @@ def test_a_chain_of_small_programs_would_take_one_pass(opcode: str, saved: int |
     assert advice.get("eager") == (saved and saved * MS)
 
 
+COMPILES = [
+    {"rank": 0, "range_id": n, "name": "compile by XLA", "program": "f", "start_ns": n, "duration_ns": 50 * MS}
+    for n in range(4)
+]
+
+
 def test_a_program_compiled_again_names_the_argument_that_changed() -> None:
     ops = [*step(0, ("dot", 10)), *step(60, ("dot", 10), program=2), *step(130, ("dot", 10), program=3)]
     programs = [{"program_id": n, "name": "jit_f"} for n in (1, 2, 3)]
     rows = [instruction("dot", "dot", program=n) for n in (1, 2, 3)]
     rows += [instruction("p", "parameter", "x", f"f32[{n}]", program=n) for n in (1, 2, 3)]
-    compiles = [
-        {"rank": 0, "range_id": n, "name": "compile by XLA", "program": "f", "start_ns": n, "duration_ns": 50 * MS}
-        for n in range(4)
-    ]
     frames = [{"program_id": n, "frame_id": 1, "file": "a.py", "line": 3 + n, "function": "main.f"} for n in (1, 2, 3)]
-    recorded = {"instructions": rows, "programs": programs, "compile": compiles}
+    recorded = {"instructions": rows, "programs": programs, "compile": COMPILES}
     assert advise(capture(ops, **recorded), {"compiles": 3}) == []  # a function of JAX: it is on no stack
     lambdas = [{**frame, "function": "main.<locals>.<lambda>"} for frame in frames]
     others = [{**row, "name": "jit__lambda_"} for row in programs]
@@ -203,7 +205,7 @@ def test_a_program_compiled_again_names_the_argument_that_changed() -> None:
         **recorded,
         "frames": lambdas,
         "programs": others,
-        "compile": [{**c, "program": "<lambda>"} for c in compiles],
+        "compile": [{**c, "program": "<lambda>"} for c in COMPILES],
     }
     assert advise(capture(ops, **unlike), {"compiles": 3}) == []  # three functions
     same = {**recorded, "frames": frames, "instructions": rows[:3]}
@@ -253,16 +255,12 @@ def test_the_largest_saving_comes_first() -> None:
 
 
 def test_nothing_saves_more_than_the_whole_time() -> None:
-    compiles = [
-        {"rank": 0, "range_id": n, "name": "compile by XLA", "program": "f", "start_ns": n, "duration_ns": 50 * MS}
-        for n in range(4)
-    ]
     tables = capture(
         step(0, ("dot", 10)),
         instructions=[instruction("dot", "dot")],
         programs=[{"program_id": 1, "name": "jit_f"}],
         frames=[{"program_id": 1, "frame_id": 1, "file": "a.py", "line": 3, "function": "f"}],
-        compile=compiles,
+        compile=COMPILES,
     )
     advice = only(advise(tables, {"compiles": 3}))
     assert (advice.kind, advice.saving_ns, advice.saving_fraction) == ("recompile", 100 * MS, 1.0)

@@ -72,10 +72,6 @@ def test_a_pass_of_two_programs_is_one_phase() -> None:
     ]
 
 
-def test_no_compilation_is_an_empty_summary() -> None:
-    assert summarise_compile(tables()).is_empty()
-
-
 @st.composite
 def ranges(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Nested ranges, on the parent's thread one after the other, on others at will."""

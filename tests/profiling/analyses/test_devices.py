@@ -1,15 +1,21 @@
 """Gaps, steps, programs, warm-up, categories: what the ops of a device tell."""
 
+from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.communication.overlap import summarise_overlap
+from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import find_gaps, summarise_devices
+from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
 from nightjar_profiling.analyses.steps import assign_steps, sum_executions, summarise_programs, summarise_steps
 from nightjar_profiling.analyses.warmup import find_steady_state
+from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import RUN, collective, op, tables
 
 
@@ -158,7 +164,12 @@ def test_categories_name_the_work_and_lose_no_time() -> None:
     assert found["fraction"].sum() == pytest.approx(1)
 
 
-def test_nothing_crashes_on_an_empty_capture() -> None:
-    empty = tables()
-    for analysis in (find_gaps, summarise_devices, summarise_programs, summarise_steps, summarise_categories):
-        assert analysis(empty).is_empty()
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        *(find_gaps, summarise_devices, summarise_programs, summarise_steps, summarise_categories, summarise_overlap),
+        *(summarise_compile, summarise_memory, attribute_buffers),
+    ],
+)
+def test_an_empty_capture_has_an_empty_table(analysis: Callable[[Tables], pl.DataFrame]) -> None:
+    assert analysis(tables()).is_empty()

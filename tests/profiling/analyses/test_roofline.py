@@ -100,11 +100,6 @@ def test_peak_memory_is_given_by_kind_and_by_stack() -> None:
     ]
 
 
-def test_a_capture_without_buffer_assignment_has_no_memory_table() -> None:
-    assert summarise_memory(tables()).is_empty()
-    assert attribute_buffers(tables()).is_empty()
-
-
 def test_instructions_of_equal_time_are_in_the_order_of_programs_and_names() -> None:
     ran = [("b", 1, 5), ("a", 2, 5), ("a", 1, 5), ("z", 2, 9)]
     ops = [{**op(name, 0, duration), "program_id": program} for name, program, duration in ran]

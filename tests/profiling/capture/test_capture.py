@@ -3,10 +3,7 @@
 import json
 import os
 import platform
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -285,40 +282,9 @@ def test_the_machine_is_described_as_far_as_it_tells(tmp_path: Path, version: st
     assert found == {"cpu": "A Fast One"} | ({} if driver is None else {"driver": driver})
 
 
-def test_signals_reach_the_program(tmp_path: Path) -> None:
-    program = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: exit(42))\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    command = [sys.executable, "-m", "nightjar_profiling", "capture", "--out", str(tmp_path / "c"), "--"]
-    with subprocess.Popen(
-        [*command, sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-    assert process.returncode == 42
-
-
 def test_a_program_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError, match=r"cannot run 'train\.py'.*Hint: .*-- python train\.py"):
         run(["train.py"], os.environ)
-
-
-@pytest.mark.parametrize("program", ["absent", "./page.html", "page.html"])
-def test_a_program_that_cannot_be_run_leaves_an_earlier_capture_as_it_is(
-    run_command: Run, variables: dict[str, str], tmp_path: Path, program: str
-) -> None:
-    (tmp_path / "page.html").write_text("no program")
-    assert run_command("capture", "--out", "c", "--", sys.executable, "-c", STEPS, **variables).returncode == 0
-    failed = run_command("capture", "--out", "c", "--", program, **variables)
-    assert failed.returncode == 2
-    assert f"cannot run '{program}'" in failed.stderr
-    assert run_command("summary", "c").returncode == 0
 
 
 @pytest.mark.parametrize(("own", "expected"), [(0, 3), (7, 7)])

@@ -122,16 +122,25 @@ def test_without_a_terminal_a_signal_leaves_the_capture_and_its_code(
     assert f"The program failed ({number.name})" in said
 
 
+EARLIER = "the earlier capture in {} stays as it was."
+
+
 @pytest.mark.parametrize(
-    ("program", "exit_code"),
-    [("print(1)", 4), ("raise SystemExit(5)", 5), (f"{STEPS}\nimport os; os.kill(os.getpid(), 9)", 137)],
+    ("command", "exit_code", "said"),
+    [
+        ((sys.executable, "-c", "print(1)"), 4, EARLIER),
+        ((sys.executable, "-c", "raise SystemExit(5)"), 5, EARLIER),
+        ((sys.executable, "-c", f"{STEPS}\nimport os; os.kill(os.getpid(), 9)"), 137, EARLIER),
+        *(((name,), 2, f"cannot run '{name}'") for name in ("absent", "./page.html", "page.html")),
+    ],
 )
 def test_a_program_that_leaves_no_trace_leaves_an_earlier_capture_as_it_is(
-    run_command: Run, variables: dict[str, str], tmp_path: Path, program: str, exit_code: int
+    run_command: Run, variables: dict[str, str], tmp_path: Path, command: tuple[str, ...], exit_code: int, said: str
 ) -> None:
+    (tmp_path / "page.html").write_text("no program")
     assert run_command("capture", "--out", "c", "--", sys.executable, "-c", STEPS, **variables).returncode == 0
     before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
-    failed = run_command("capture", "--out", "c", "--", sys.executable, "-c", program, **variables)
+    failed = run_command("capture", "--out", "c", "--", *command, **variables)
     assert failed.returncode == exit_code
-    assert f"the earlier capture in {tmp_path / 'c'} stays as it was." in failed.stderr
+    assert said.format(tmp_path / "c") in failed.stderr
     assert {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()} == before

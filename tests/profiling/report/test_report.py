@@ -163,13 +163,6 @@ def test_debug_prints_the_traceback(run_command: Run) -> None:
     assert "Traceback" in run_command("--debug", "report", "none").stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("capture",), ("report",), ("summary",)])
-def test_help_ends_with_an_example(run_command: Run, arguments: tuple[str, ...]) -> None:
-    done = run_command(*arguments, "--help")
-    assert done.returncode == 0
-    assert "Example: nightjar-profiling" in re.sub(r"\s+", " ", done.stdout)
-
-
 def test_formats() -> None:
     assert percent(0.9996) == ">99.9 %"
     assert percent(0.0) == "0.0 %"

@@ -121,7 +121,8 @@ def compare_programs(before: Programs, after: Programs) -> list[str]:
     """The differences, a line for each program and each kind of instruction; empty if a side has no programs."""
     if not before or not after:
         return []
-    changed = [name for name in {**before, **after} if not _is_same(before.get(name), after.get(name))]
+    both = before.keys() & after.keys()
+    changed = [name for name in {**before, **after} if name not in both or not before[name].is_like(after[name])]
     if not changed:
         return [f"Both sides compile the same {len(after)} programs."]
     changed.sort(key=lambda name: -_distance(before.get(name, Program()), after.get(name, Program())))
@@ -134,10 +135,6 @@ def compare_programs(before: Programs, after: Programs) -> list[str]:
     if len(changed) > _MOST_PROGRAMS:
         lines.append(f"and {len(changed) - _MOST_PROGRAMS} more programs")
     return lines
-
-
-def _is_same(before: Program | None, after: Program | None) -> bool:
-    return before is not None and after is not None and before.is_like(after)
 
 
 def _compare(name: str, before: Program | None, after: Program | None) -> list[str]:

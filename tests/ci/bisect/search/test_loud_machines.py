@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from nightjar_ci.bisect.search.conclude import conclude
 from nightjar_ci.bisect.search.neighbours import Expected, e_value, median_interval
-from nightjar_ci.bisect.search.next_probes import next_rungs
 from nightjar_ci.bisect.search.noise import pair_noise
 from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Observation, SearchSettings
 from tests.bench.bisect.clocks import CHANGE
 from tests.bench.bisect.machines import Trial, run_trial
 from tests.bench.bisect.worlds import RUNGS
+from tests.ci.bisect.search.test_search import IN_PAIRS, drive
 
 ALONE = {1, RUNGS - 1}  # then the luck of that rung's build is all that its side shows, and may be the whole change
 
@@ -61,7 +60,7 @@ def test_equal_neighbours_pass_the_check_no_more_often_than_it_says() -> None:
     random = np.random.default_rng(5)
     passed = 0
     for _ in range(400):  # noise of two modes, far from what is expected
-        differences = random.choice([-1.0, 1.0], 40) * random.choice([0.01, 0.3], 40)
+        differences = random.choice(np.array([-1.0, 1.0]), 40) * random.choice(np.array([0.01, 0.3]), 40)
         noise = pair_noise([np.zeros(1), random.normal(0.1, 0.02, 6)])
         values = [e_value(differences[:n], [0.1], Expected(noise, 0, np.zeros(0))) for n in range(1, 41)]
         passed += max(values) >= 100
@@ -76,12 +75,11 @@ def test_metrics_that_are_not_positive_are_compared_by_their_difference(
     settings = SearchSettings(
         metric="lower" if better == "lower" else "higher", reference="first" if reference == "first" else "last"
     )
-    search, random = Results(20, settings), np.random.default_rng(3)
-    while (conclusion := conclude(search)) is None:
-        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
-        partner = search.partner(rung)
-        value, beside = (-3.0 + sign * (one >= 7) + random.normal(0, 0.1) for one in (rung, partner or 0))
-        search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
+    random = np.random.default_rng(3)
+    conclusion = drive(
+        Results(20, settings),
+        lambda rung: Observation(rung=rung, value=-3.0 + sign * (rung >= 7) + random.normal(0, 0.1)),
+    )
     assert (conclusion.kind, conclusion.culprit) == ("culprit", 7)
     assert conclusion.good is not None
     assert conclusion.good.mean == pytest.approx(-3.0, abs=0.2)
@@ -91,31 +89,25 @@ def test_metrics_that_are_not_positive_are_compared_by_their_difference(
 
 @pytest.mark.parametrize("levels", [(1e9, 1e9 + 1), (5.0, 5e6), (2.0, 2.0001)])
 def test_a_metric_without_noise_is_bisected_in_pairs_in_any_unit(levels: tuple[float, float]) -> None:
-    search = Results(64, SearchSettings(metric="lower", reference="first"))
-    while (conclusion := conclude(search)) is None:
-        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
-        partner = search.partner(rung)
-        assert partner is not None
-        search.add(Observation(rung=rung, value=levels[rung >= 20], against=partner, beside=levels[partner >= 20]))
+    conclusion = drive(Results(64, IN_PAIRS), lambda rung: Observation(rung=rung, value=levels[rung >= 20]))
     assert conclusion.culprit == 20
 
 
 def test_ends_the_wrong_way_round_are_named_in_pairs_too() -> None:
-    search, random = Results(20, SearchSettings(metric="lower", reference="first")), np.random.default_rng(4)
-    while (conclusion := conclude(search)) is None:
-        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
-        search.add(Observation(rung=rung, value=random.normal(9, 0.2), against=0, beside=random.normal(10, 0.2)))
+    random = np.random.default_rng(4)
+    conclusion = drive(
+        Results(20, IN_PAIRS), lambda rung: Observation(rung=rung, value=random.normal(9 if rung else 10, 0.2))
+    )
     assert conclusion.kind == "good_end_is_bad"
     assert conclusion.tests <= 15  # eleven that agree are enough
 
 
 def test_a_gradual_drift_is_said_to_be_one_in_pairs_too() -> None:
-    search, random = Results(128, SearchSettings(metric="lower", reference="first")), np.random.default_rng(10)
-    while (conclusion := conclude(search)) is None:
-        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
-        partner = search.partner(rung)
-        value, beside = ((1 + 0.1 * at / 127) * random.normal(1, 0.002) for at in (rung, partner or 0))
-        search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
+    random = np.random.default_rng(10)
+    conclusion = drive(
+        Results(128, IN_PAIRS),
+        lambda rung: Observation(rung=rung, value=(1 + 0.1 * rung / 127) * random.normal(1, 0.002)),
+    )
     assert conclusion.kind == "drift"
 
 
@@ -127,17 +119,13 @@ def test_the_interval_of_a_median_holds_what_it_says() -> None:
 
 @pytest.mark.parametrize(("seed", "second"), [(8, (5, 5)), (10, None)])  # both are true: what 5 takes back is a change
 def test_a_regression_that_a_later_rung_takes_back_in_part_is_named(seed: int, second: tuple[int, int] | None) -> None:
-    search, random = Results(6, SearchSettings(metric="lower", reference="first")), np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
 
-    def measure(rung: int) -> float:
+    def measure(rung: int) -> Observation:
         level = {4: 8.0, 5: 1.17}.get(rung, 1.0)  # rung 4 is uneven, too: so was typeguard 2.7.0
-        return float(level * np.exp(random.normal(0, 0.3 if rung == 4 else 0.02)))
+        return Observation(rung=rung, value=level * np.exp(random.normal(0, 0.3 if rung == 4 else 0.02)))
 
-    while (conclusion := conclude(search)) is None:
-        (rung,) = next_rungs(search, 1, lambda rung: 1.0)
-        partner = search.partner(rung)
-        assert partner is not None
-        search.add(Observation(rung=rung, value=measure(rung), against=partner, beside=measure(partner)))
+    conclusion = drive(Results(6, IN_PAIRS), measure)
     assert (conclusion.kind, conclusion.culprits) == ("two_changes" if second else "culprit", (4, 4))
     assert conclusion.second == second
     assert conclusion.tests <= 25  # 56 where the check expects of neighbours what the ends differ by

@@ -36,10 +36,6 @@ def test_a_device_without_communication_is_summed_without_a_share() -> None:
     }
 
 
-def test_no_ops_make_an_empty_summary() -> None:
-    assert summarise_overlap(tables()).is_empty()
-
-
 SPANS = st.lists(
     st.tuples(st.booleans(), st.integers(0, 60), st.integers(0, 30), st.integers(0, 1)), min_size=1, max_size=25
 )

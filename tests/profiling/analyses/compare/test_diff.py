@@ -138,31 +138,31 @@ def test_one_execution_gives_no_interval_and_a_warning() -> None:
     assert "fewer than two executions" in found.warnings[0]
 
 
-def test_a_program_that_ran_once_is_not_part_of_a_step() -> None:
-    once = tables(
-        programs=[{"program_id": 2, "name": "jit_init", "fingerprint": "i"}],
-        executions=[{**RUN, "program_id": 2, "execution": 0, "start_ns": 0, "duration_ns": 1}],
-        ops=[op("x", 0, 10_000, program_id=2)],
+def with_second(step: Tables, name: str, spent: list[int]) -> Tables:
+    """A capture with a second program, of one instruction."""
+    other = tables(
+        programs=[{"program_id": 2, "name": name, "fingerprint": name}],
+        executions=[
+            {**RUN, "program_id": 2, "execution": n, "start_ns": n, "duration_ns": 1} for n in range(len(spent))
+        ],
+        ops=[op("x", n, ns, execution=n, program_id=2) for n, ns in enumerate(spent)],
     )
+    return Tables(**{table: getattr(step, table).vstack(getattr(other, table)) for table in step.__slots__})
+
+
+def test_a_program_that_ran_once_is_not_part_of_a_step() -> None:
     step = capture({"a": [100, 102, 98]})
-    both = Tables(**{name: getattr(step, name).vstack(getattr(once, name)) for name in step.__slots__})
-    found = compare(side(step), side(both))
+    found = compare(side(step), side(with_second(step, "jit_init", [10_000])))
     assert found.total.delta_ns == pytest.approx(0)
     assert {one.name: one.before_ns for one in found.programs} == {"jit_init": None, "jit_step": pytest.approx(100)}
 
 
 def test_a_step_of_another_name_is_the_step_though_both_captures_ran_a_small_program() -> None:
-    once = tables(
-        programs=[{"program_id": 2, "name": "jit_evaluate", "fingerprint": "e"}],
-        executions=[{**RUN, "program_id": 2, "execution": 0, "start_ns": 0, "duration_ns": 1}],
-        ops=[op("x", 0, 10, program_id=2)],
-    )
     steps = (
         capture({"a": [100, 102, 98]}),
         capture({"a": [100, 102, 98] * 2}, program="jit_train_step", fingerprint="g"),
     )
-    sides = [Tables(**{n: getattr(each, n).vstack(getattr(once, n)) for n in each.__slots__}) for each in steps]
-    found = compare(*map(side, sides))
+    found = compare(*(side(with_second(step, "jit_evaluate", [10])) for step in steps))
     assert (found.total.before_ns, found.total.delta_ns) == pytest.approx((100, 0))
 
 
@@ -177,19 +177,13 @@ def test_kernels_of_a_trace_without_hlo_are_ranked_by_name() -> None:
 
 
 def test_a_program_that_runs_twice_in_a_step_counts_twice_and_so_does_its_doubt() -> None:
-    def inner(spent: list[int]) -> Tables:
-        runs = [{**RUN, "program_id": 2, "execution": n, "start_ns": n, "duration_ns": 1} for n in range(len(spent))]
-        ops = [op("x", n, ns, execution=n, program_id=2) for n, ns in enumerate(spent)]
-        programs = [{"program_id": 2, "name": "jit_inner", "fingerprint": "i"}]
-        return tables(programs=programs, executions=runs, ops=ops)
-
-    sides = [inner([20, 24, 22, 22]), inner([31, 29, 30, 33])]
-    step = capture({"a": [500, 500]})
-    both = [
-        Tables(**{name: getattr(step, name).vstack(getattr(one, name)) for name in step.__slots__}) for one in sides
-    ]
-    (alone,) = compare(*map(side, sides)).programs
-    twice = next(one for one in compare(*map(side, both)).programs if one.name == "jit_inner")
+    alone, twice = (
+        next(one for one in compare(*map(side, sides)).programs if one.name == "jit_inner")
+        for sides in (
+            [with_second(step, "jit_inner", spent) for spent in ([20, 24, 22, 22], [31, 29, 30, 33])]
+            for step in (tables(), capture({"a": [500, 500]}))
+        )
+    )
     assert (twice.low_ns, twice.delta_ns) == pytest.approx((2 * (alone.low_ns or 0), 2 * alone.delta_ns))
 
 
