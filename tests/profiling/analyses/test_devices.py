@@ -23,18 +23,6 @@ def execution(number: int, start_ns: int = 0, duration_ns: int = 10, **more: Any
     return {**RUN, "execution": number, "start_ns": start_ns, "duration_ns": duration_ns, **more}
 
 
-def test_a_gap_is_caused_by_launch_if_no_op_was_launched_before_it_began() -> None:
-    ops = [op("a", 0, 10, launch_ns=0), op("b", 30, 10, launch_ns=25), op("c", 45, 5, launch_ns=26)]
-    gaps = find_gaps(tables(ops=ops))
-    assert gaps.select("start_ns", "duration_ns", "cause", "instruction").rows() == [
-        *[(10, 20, "launch", "b"), (40, 5, "queue", "c")]
-    ]
-    (row,) = summarise_devices(tables(ops=ops)).rows(named=True)
-    assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (50, 25, 25)
-    assert (row["launch_gap_ns"], row["queue_gap_ns"]) == (20, 5)
-    assert (row["launch_latency_ns_p50"], row["launch_latency_ns_max"]) == (5, 19)
-
-
 def test_without_launch_times_the_cause_of_a_gap_is_not_guessed() -> None:
     found = tables(ops=[op("a", 0, 10), op("b", 30, 10)])
     assert find_gaps(found)["cause"].to_list() == [None]
@@ -136,32 +124,6 @@ def test_a_program_without_hlo_among_others_with_hlo_is_an_autotuning_trial() ->
 def test_an_execution_cut_off_by_the_end_of_the_trace_is_not_steady() -> None:
     runs = [execution(0, complete=True), execution(1, complete=False)]
     assert find_steady_state(tables(executions=runs))["execution"].to_list() == [0]
-
-
-def test_categories_name_the_work_and_lose_no_time() -> None:
-    instructions = [
-        {"program_id": 1, "name": "dot.1", "opcode": "dot"},
-        {"program_id": 1, "name": "fusion.1", "opcode": "fusion:kLoop"},
-        {"program_id": 1, "name": "fusion.2", "opcode": "fusion:kOutput", "main_work": "dot"},
-        {"program_id": 1, "name": "fusion.3", "opcode": "fusion:kInput", "main_work": "reduce"},
-        {"program_id": 1, "name": "gemm.1", "opcode": "custom-call"},
-        {"program_id": 1, "name": "all-reduce.1", "opcode": "all-reduce"},
-        {"program_id": 1, "name": "transpose.1", "opcode": "transpose"},
-    ]
-    names = ["dot.1", "fusion.1", "fusion.2", "gemm.1", "all-reduce.1", "transpose.1", None, "fusion.3"]
-    ops = [op(name, 0, 10**n) for n, name in enumerate(names)]
-    found = summarise_categories(
-        tables(ops=ops, instructions=instructions, collectives=[collective("all-reduce.1", 0, 1)])
-    )
-    assert dict(found.select("category", "device_ns").iter_rows()) == {
-        "matrix product": 1 + 100 + 1000,
-        "fusion": 10,
-        "communication": 10_000,
-        "data movement": 100_000,
-        "no instruction": 1_000_000,
-        "reduction": 10_000_000,
-    }
-    assert found["fraction"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
