@@ -66,6 +66,3 @@ def test_the_origin_of_this_program_is_what_its_installer_wrote(
     assert read_origin() == ""  # from an index
     (installed / "direct_url.json").write_text('{"url": "https://host/nightjar"}')
     assert read_origin() == '{"url": "https://host/nightjar"}'
-    (installed / "METADATA").unlink()
-    installed.rename(tmp_path / "absent")
-    assert read_origin() == ""

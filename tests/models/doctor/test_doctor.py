@@ -1,6 +1,7 @@
 """The doctor names each mismatch with its fix, and is silent where nothing is wrong: made-up machines, and this one."""
 
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -233,12 +234,16 @@ def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFi
 
 
 def test_an_expected_gpu_is_missed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = but(gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
+    bare = but(gpus=(), backend="cpu", devices=("cpu",))
     monkeypatch.setattr("nightjar_models.doctor.cli.gather_facts", lambda timeout_s: bare)
     monkeypatch.setattr(sys, "stderr", None)  # as Python has it where it is closed
     assert doctor([]) == 0
     assert doctor(["--expect-gpu"]) == 1
-    assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in capsys.readouterr().out
+    said = "no GPU is seen here.\n  fix: start the container with --gpus all"
+    assert re.findall(rf"(\w+): {said}", capsys.readouterr().out) == [
+        "note",
+        "error",
+    ]  # without the option, and with it
 
 
 @pytest.mark.parametrize(
@@ -328,9 +333,3 @@ def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_firs
 )
 def test_a_machine_at_a_limit_is_healthy_and_one_beyond_is_not(facts: Facts, silent: bool) -> None:
     assert (judge_facts(facts) == ()) == silent
-
-
-def test_a_gpu_that_is_expected_is_missed_once() -> None:
-    (finding,) = judge_facts(but(gpus=(), driver=None), expect_gpu=True)
-    assert (finding.level, finding.check, finding.found) == ("error", "devices", "no GPU is seen here")
-    assert judge_facts(HEALTHY, expect_gpu=True) == ()

@@ -97,32 +97,30 @@ WORK = {  # opcode (or -), kernel and, after a slash, the work of a fusion
 
 
 def test_all_work_has_a_category() -> None:
-    ops, instructions = [op("set", 0, 7, kind="memset")], []
-    for number, text in enumerate(text for texts in WORK.values() for text in texts):
+    ops, instructions, expected = [op("set", 0, 7, kind="memset")], [], {"memory copy": (1, 7)}
+    for number, (category, text) in enumerate((category, text) for category, texts in WORK.items() for text in texts):
         opcode, kernel, main_work = re.fullmatch(r"(\S+) (\w+)/?(.*)", text).groups()  # type: ignore[union-attr]
         name = f"{opcode.partition(':')[2]}.{number}"
         ops += [op(name, at, 10**6 + number, kernel=kernel) for at in (0, 9)]
         known = {"program_id": 1, "name": name, "opcode": opcode.replace(":gemm.1", ""), "main_work": main_work or None}
         instructions += [known] * (opcode != "-")
+        count, ns = expected.get(category, (0, 0))
+        expected[category] = (count + 2, ns + 2 * (10**6 + number))
     reduces = collective(next(str(row["name"]) for row in instructions if row["opcode"] == "all-reduce"), 0, 1)
     found = summarise_categories(tables(ops=ops, instructions=instructions, collectives=[reduces]))
-    numbers = iter(range(len(ops)))
-    spent = {category: sum(2 * (10**6 + next(numbers)) for _ in texts) for category, texts in WORK.items()}
-    spent["memory copy"] = 7
-    counts = {category: 2 * len(texts) for category, texts in WORK.items()} | {"memory copy": 1}
-    total = sum(spent.values())
-    expected = [(one, counts[one], ns, pytest.approx(ns / total)) for one, ns in spent.items()]
-    assert found.rows() == sorted(expected, key=lambda row: (-row[2], row[0]))
+    total = sum(ns for _, ns in expected.values())
+    rows = [(category, count, ns, pytest.approx(ns / total)) for category, (count, ns) in expected.items()]
+    assert found.rows() == sorted(rows, key=lambda row: (-row[2], row[0]))
 
 
 def test_tasks_beside_the_compiling_thread_share_the_time_between_its_own() -> None:
-    """Its own work at 20-30 and 40-50 of 100 makes three intervals; in the last, two tasks share 40 by 3 to 1."""
+    """Its own work at 20-30 and 40-50 of 100 makes three intervals; in the last, three share 40 by 30, 6 and 4."""
     spans = [(1, 1, None, 0, 100), (2, 1, 1, 20, 10), (3, 1, 1, 40, 10), (4, 2, 1, 5, 10), (5, 2, 1, 52, 30)]
-    spans += [(6, 3, 1, 82, 10), (7, 2, 1, 30, 8)]
+    spans += [(6, 3, 1, 82, 10), (7, 2, 1, 30, 8), (8, 3, 6, 84, 4)]
     names = ("range_id", "thread", "parent_id", "start_ns", "duration_ns")
     rows = [{"rank": 0, "name": "r", **dict(zip(names, span, strict=True))} for span in spans]
     found = account_compile_time(tables(compile=rows).compile)
-    assert found["wall_ns"].to_list() == [100 - 20 - 10 - 8 - 40, 10, 10, 10, 30, 10, 8]
+    assert found["wall_ns"].to_list() == [100 - 20 - 10 - 8 - 40, 10, 10, 10, 30, 6, 8, 4]
 
 
 def test_waiting_is_told_by_device_and_by_run_of_the_main_program() -> None:
