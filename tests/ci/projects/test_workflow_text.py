@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from nightjar_ci.projects.look import look_at
-from nightjar_ci.projects.matrix_text import read_origin, render_requirement, render_workflow
+from nightjar_ci.projects.matrix_text import render_requirement, render_workflow
 from tests.ci.projects.folders import LIBRARY, write_folder
 from tests.places import ROOT
 
@@ -54,15 +54,3 @@ def test_its_actions_are_those_of_this_repository_at_the_same_commits(tmp_path: 
     used = USED.findall(text)
     assert len(used) == text.count("uses:") > 3
     assert {action.replace("cache/save", "cache").replace("cache/restore", "cache") for action in used} <= own
-
-
-def test_the_origin_of_this_program_is_what_its_installer_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = tmp_path / "nightjar_ci-9.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: nightjar-ci\nVersion: 9\n")
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
-    assert read_origin() == ""  # from an index
-    (installed / "direct_url.json").write_text('{"url": "https://host/nightjar"}')
-    assert read_origin() == '{"url": "https://host/nightjar"}'

@@ -227,7 +227,6 @@ EFA_LIBRARIES = ("libibverbs.so.1", "libfabric.so.1")
         ({"environ": {"NVIDIA_DRIVER_CAPABILITIES": "utility,all"}}, None),
         ({"environ": {"NVIDIA_DRIVER_CAPABILITIES": "video,utility,compute"}}, None),
         ({"environ": {"NCCL_SOCKET_IFNAME": "ib1,eth1"}, "interfaces": ()}, "no interface of this node (none)"),
-        ({"environ": {"NCCL_IB_DISABLE": "0"}}, None),
         ({"environ": {"NCCL_IB_DISABLE": "1"}, "ports": DOWN[:1]}, "1 of 1 fabric ports are down: m0"),
         ({"ports": (*DOWN, UP)}, "9 of 10 fabric ports are down: m0, m1, m2, m3, m4, m5, m6, m7"),
         ({"ports": (UP, replace(UP, rate="")), "addresses": ("127.0.0.1", "10.1.2.3")}, None),

@@ -118,7 +118,6 @@ def test_a_loop_body_is_distinguished_from_the_code_around_it(tmp_path: Path) ->
         ("3", [0], "y"),  # alone in its graph, a child graph
         ("04563", [0, 1, 1, 2, 3], "ynnny"),  # two child graphs next to each other might share their numbers
         ("213", [0, 1, 2], "nnn"),  # number 2 is a thunk of its own
-        ("", [], ""),
     ],
 )
 def test_numbers_of_nodes_agree_with_their_places(numbers: str, places: list[int | None], agree: str) -> None:
