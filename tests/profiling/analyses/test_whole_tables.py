@@ -10,7 +10,7 @@ from nightjar_profiling.analyses.communication.overlap import find_exposed, summ
 from nightjar_profiling.analyses.compile_time import account_compile_time
 from nightjar_profiling.analyses.gaps import find_gaps, summarise_devices
 from nightjar_profiling.analyses.modules import NO_MODULE, tabulate_modules
-from nightjar_profiling.analyses.steps import sum_executions, summarise_programs, summarise_steps
+from nightjar_profiling.analyses.steps import assign_steps, sum_executions, summarise_programs, summarise_steps
 from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import RUN, collective, op, tables
 
@@ -18,7 +18,7 @@ MS = 1_000_000
 
 
 def captured() -> Tables:
-    """Device 0: a 0-10, b 15-20, the message c 18-30 beside b and, 24-26, d. Device 1: e 0-4, f 12-13."""
+    """Device 0: a 0-10, b 15-20, the message c 18-30 beside b and, 24-26, d. Device 1: e 0-4, f 12-13, g, h."""
     ops = [
         op("a", 0, 10, launch_ns=0, correlation_id=1),
         op("b", 15, 5, launch_ns=12, correlation_id=2),
@@ -26,15 +26,17 @@ def captured() -> Tables:
         op("d", 24, 2, launch_ns=14, correlation_id=3, execution=1),  # of the same graph as c, which was its first
         op("e", 0, 4, device=1),
         op("f", 12, 1, launch_ns=3, device=1),
+        op("g", 13, 100, device=1, program_id=2, execution=None),
+        op(None, 113, 7, device=1, program_id=None, execution=None),  # of no program and in no step
     ]
     runs = [(0, 0, 0, 20), (0, 1, 18, 12), (1, 0, 0, 13)]
     names = ("device", "execution", "start_ns", "duration_ns")
     return tables(
         ops=ops,
-        programs=[{"program_id": 1, "name": "jit_f"}],
+        programs=[{"program_id": 1, "name": "jit_f"}, {"program_id": 2, "name": "jit_g"}],
         collectives=[collective("c", 18, 12, execution=1)],
         executions=[{**RUN, **dict(zip(names, run, strict=True))} for run in runs],
-        steps=[{"rank": 0, "step": n, "start_ns": at, "duration_ns": ns} for n, at, ns in ((5, 0, 13), (6, 13, 17))],
+        steps=[{"rank": 0, "step": n, "start_ns": at, "duration_ns": ns} for n, at, ns in ((5, 0, 11), (6, 12, 18))],
     )
 
 
@@ -43,17 +45,21 @@ def test_gaps_devices_and_overlap() -> None:
     gaps = [(0, 1, 4, 8, "queue", 1, "f", "k"), (0, 0, 10, 5, "launch", 1, "b", "k")]
     assert find_gaps(found).rows() == gaps
     first = (0, 0, 30, 25, 5, pytest.approx(25 / 30), 5, 0, 3, 4, 4)
-    assert summarise_devices(found).rows() == [first, (0, 1, 13, 5, 8, pytest.approx(5 / 13), 0, 8, 9, 9, 9)]
+    assert summarise_devices(found).rows() == [first, (0, 1, 120, 112, 8, pytest.approx(112 / 120), 0, 8, 9, 9, 9)]
     assert find_exposed(found).rows() == [(0, 0, 20, 4), (0, 0, 26, 4)]
-    assert summarise_overlap(found).rows() == [(0, 0, 17, 12, 4, 8, pytest.approx(1 / 3)), (0, 1, 5, 0, 0, 0, None)]
+    assert summarise_overlap(found).rows() == [(0, 0, 17, 12, 4, 8, pytest.approx(1 / 3)), (0, 1, 112, 0, 0, 0, None)]
 
 
 def test_executions_programs_and_steps() -> None:
     found = captured()
     runs = [(0, 0, 1, 0, 0, 20, 15, 2, 0), (0, 0, 1, 1, 18, 12, 14, 2, 8), (0, 1, 1, 0, 0, 13, 5, 2, 0)]
     assert sum_executions(found).rows() == runs
-    assert summarise_programs(found).rows() == [(1, "jit_f", 3, 2.0, 34, 1.0, 15.0, pytest.approx(19**0.5), 8)]
-    assert summarise_steps(found).rows() == [(0, 5, 13, 20, 4, 0), (0, 6, 17, 14, 2, 8)]
+    assert summarise_programs(found).rows() == [
+        (2, "jit_g", 0, None, 100, pytest.approx(100 / 134), None, None, 0),
+        (1, "jit_f", 3, 2.0, 34, pytest.approx(34 / 134), 15.0, pytest.approx(19**0.5), 8),
+    ]
+    assert assign_steps(found)["step"].to_list() == [5, 6, 6, 6, 5, 5, 6, None]
+    assert summarise_steps(found).rows() == [(0, 5, 11, 15, 3, 0), (0, 6, 18, 119, 4, 8)]
 
 
 def test_modules() -> None:
