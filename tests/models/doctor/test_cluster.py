@@ -214,9 +214,8 @@ EFA_LIBRARIES = ("libibverbs.so.1", "libfabric.so.1")
     ("changes", "found"),
     [
         (EDGE, None),
-        ({"limits": {"memlock": 0}}, "at most 0 MiB"),
+        ({"limits": {"memlock": 0, "nofile": 4096}}, "at most 0 MiB"),
         ({"limits": {"memlock": 2**30 - 1}}, "at most 1.02e+03 MiB"),
-        ({"limits": {"nofile": 0}}, "at most 0 files"),
         ({"limits": {"nofile": 4095}}, "at most 4095 files"),
         ({"folders": (replace(TMP, free_bytes=2**30 - 1),)}, "has 1024 MiB free"),
         ({"cpus": 3}, "3 processors"),
