@@ -25,8 +25,9 @@ HOST_MEMORY = 5
 SHOWN_PARTS = 4  # of a tuple
 TYPES = {
     1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",
-    12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4", 24: "f8e5m2fnuz",
-    25: "f8e4m3fnuz", 28: "f8e4m3", 29: "f8e3m4", 32: "f4e2m1fn", 33: "f8e8m0fnu", 35: "f6e3m2fn", 36: "f6e2m3fn",
+    12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4",
+    23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz", 26: "s2", 27: "u2", 28: "f8e4m3", 29: "f8e3m4",
+    30: "s1", 31: "u1", 32: "f4e2m1fn", 33: "f8e8m0fnu", 35: "f6e3m2fn", 36: "f6e2m3fn",
 }  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def describe_shape(shape: hlo_pb2.Shape) -> str:
         return f"({', '.join(parts)})"
     if shape.element_type not in ELEMENT_BITS:
         return ""
-    return f"{TYPES.get(shape.element_type, 'other')}[{','.join(map(str, shape.dimensions))}]"
+    return f"{TYPES[shape.element_type]}[{','.join(map(str, shape.dimensions))}]"
 
 
 def count_elements(shape: hlo_pb2.Shape) -> int:
