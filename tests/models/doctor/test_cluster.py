@@ -247,13 +247,6 @@ def test_memory_that_cannot_be_locked_matters_to_gpus_and_fabrics_alone() -> Non
         assert [one.level for one in findings if one.check == "limits"] == [level] * (level is not None)
 
 
-@pytest.mark.parametrize(("cpus", "found"), [(1, ["processors"]), (2, [])])
-def test_a_process_with_one_gpu_needs_two_processors(cpus: int, found: list[str]) -> None:
-    facts = replace(HEALTHY, gpus=HEALTHY.gpus[:1], devices=HEALTHY.devices[:1])
-    node = replace(NODE, cpus=cpus, environ={})
-    assert [finding.check for finding in judge_cluster(facts, node)] == found
-
-
 def test_a_fabric_of_which_one_port_is_up_is_switched_off_in_vain() -> None:
     findings = judge(ports=(UP, DOWN[0]), environ={"NCCL_IB_DISABLE": "1"})
     assert [finding.check for finding in findings] == ["fabric", "variables"]

@@ -206,3 +206,10 @@ def test_a_real_gpu_trace_is_read_with_its_programs() -> None:
     assert ops["launch_ns"].null_count() == 0
     assert set(ops.filter(kind="memcpy")["kernel"]) == {"__amd_rocclr_copyBuffer.kd"}
     assert sorted(ops_of(raw, *COLUMNS), key=str) == sorted(read_ops(REAL_GPU_TRACE), key=str)
+
+
+def test_a_loop_leaves_its_time_to_what_it_runs_beside_another_program(tmp_path: Path) -> None:
+    trace = training_trace().hlo(8, hlo_proto(LOOP, name="jit_other"))
+    trace.thunk("while.1", 200, 100, program_id=8).thunk("dot.1", 210, 50, program_id=8)
+    ops = read_raw(trace.write(tmp_path)).tables["ops"].filter(program_id=8)
+    assert ops.select("instruction", "duration_ns").rows() == [("dot.1", 50)]
