@@ -103,10 +103,9 @@ class Program:
 
     def stack(self, frame_id: int | None) -> Iterator[Frame]:
         """The frames of a stack, innermost first."""
-        frame = self.frames.get(frame_id or 0)
-        while frame is not None:
+        while (frame := self.frames.get(frame_id or 0)) is not None:
             yield frame
-            frame = self.frames.get(frame.parent_id or 0)
+            frame_id = frame.parent_id
 
     def below(self, instruction: str) -> Iterator[str]:
         """All instructions of the computations that an instruction calls, directly or indirectly."""
