@@ -43,4 +43,5 @@ def test_cells_are_green_with_instructions_that_no_baseline_knows(tmp_path: Path
     written = json.loads((tmp_path / "night" / "verdicts.json").read_text())["verdicts"]
     said = [verdict["explanation"] for verdict in written if verdict["series"] == f"{CELLS[1]}/loss"]
     known = [there for there in others if there.environment.packages["jaxlib"] == version("jaxlib")]
-    assert ("The baseline does not know this processor" in said[0]) == (len(known) > 1)  # then they show how far processors differ
+    shows_how_far_processors_differ = len(known) > 1
+    assert ("The baseline does not know this processor" in said[0]) == shows_how_far_processors_differ
