@@ -269,7 +269,10 @@ def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
         "  test_f.g: broken",
     ]
     command = "nightjar-ci bisect --good jax==0.9.0 --bad jax==0.10.0 --environment current -- pytest test_f.py::x"
-    assert lines[8] == f"Find the change: {command}"
+    assert lines[8:10] == [
+        "If they passed with an older JAX, --against jax==VERSION finds what broke them.",
+        f"Find the change: {command}",
+    ]
 
 
 def test_a_removed_name_on_both_sides_is_an_answer_and_names_the_jax_to_compare_with() -> None:
