@@ -176,7 +176,7 @@ def fit_lines(text: str, lines: Sequence[str], name: str, project: Path, python:
     return [line for line in fitted if canonicalize_name(parse_requirement(line).name) != name]
 
 
-def _render_locked(package: Mapping[str, Any], elsewhere: bool = False) -> str:
+def _render_locked(package: Mapping[str, Any], elsewhere: bool) -> str:
     """A package of a `pylock.toml` as a requirement (PEP 751), with its address if the usual index does not have it.
 
     Paths are relative to the working directory.

@@ -85,7 +85,7 @@ def compile_step(
     options: Mapping[str, Any],
     folder: Path,
     *,
-    on_device: bool = False,
+    on_device: bool,
 ) -> Compilation:
     """Compiles the train step of a config.
 

@@ -9,11 +9,12 @@ import pytest
 from nightjar_ci.baselines.baseline import write_convergence
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.plan import make_plan
-from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
+from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, _against_good_end, default_policies
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.policy import ConvergencePolicy, Policies
 from nightjar_ci.settings import read_settings
 from tests.ci.bisect.test_command import answer, program, rungs
-from tests.ci.nights import CELL, baseline, losses, program_facts, record
+from tests.ci.nights import CELL, baseline, losses, outcome, program_facts, record
 
 COUNT = 8
 TOY = """
@@ -107,3 +108,35 @@ def test_policies_of_the_project_are_taken_and_edited_ones_ask_again(tmp_path: P
     how.write_text("nonsense")
     with pytest.raises(InputError):
         make_plan(options, read_settings(), print)
+
+
+@pytest.mark.parametrize(
+    ("given", "rtol", "window"),
+    [
+        ({"same_as": "other-cell", "rtol": 1e-3, "paired_rtol": 0.5, "early_steps": 9}, 1e-3, None),
+        ({"same_as": "other-cell", "rtol": 1e-3, "window": 7}, 1e-3, 7),
+        ({"paired_rtol": 2e-3, "early_rtol": 0.5, "early_steps": 9}, 2e-3, None),
+        ({"early_rtol": 3e-3, "early_steps": 9}, 3e-3, 9),
+        ({}, 1e-4, 25),
+    ],
+)
+def test_the_good_end_takes_the_place_of_a_sibling_or_a_baseline(
+    given: dict[str, Any], rtol: float, window: int | None
+) -> None:
+    expected = {"curve": "loss", **given, "same_as": "the good end", "rtol": rtol, "window": window}
+    assert _against_good_end(ConvergencePolicy(**given)) == ConvergencePolicy(**expected)
+
+
+def test_the_policies_of_the_cell_judge_a_rung_and_a_result_is_needed(tmp_path: Path) -> None:
+    """The step takes 100,000 bytes at the good end and one more here, which the policy of this cell allows."""
+    entries = [{"jobs": CELL, "tolerance": {"memory.*": 0.1}}, {}]
+    policies = Policies.model_validate({"schema": "nightjar.policies/1", "facts": entries})
+    good_end = record(facts=[program_facts()])
+    more = program_facts(memory={**program_facts()["memory"], "temp_bytes": 100_001})
+    (tmp_path / "result.json").write_text(record(facts=[more]).model_dump_json(by_alias=True))
+    for cell, told in ((CELL, "good"), ("other", "bad")):
+        found = GateJudge(judges=("facts",), policies=policies, cell=cell).read(outcome(), tmp_path, good_end)
+        assert (found.answer, bool(found.why)) == (told, told == "bad")
+    (tmp_path / "result.json").unlink()
+    found = GateJudge(judges=("facts",), policies=policies).read(outcome(), tmp_path, good_end)
+    assert (found.answer, found.why) == ("cannot_tell", f"it left no nightjar.run/1 in {tmp_path}")

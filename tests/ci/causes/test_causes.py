@@ -172,6 +172,6 @@ def test_what_improved_comes_last_and_what_is_ok_is_no_cause() -> None:
     nights = [stored(1, *same([better, *red], "ok")), stored(2, better, *red, make_verdict("ok", "cell8/loss"))]
     first, last = find_causes(only_row(nights))
     assert (first.kind, last.kind) == ("regressed", "improved")
-    assert (last.since, last.good) == ("2026-11-02T0300-0000", "2026-11-01T0300-0000")
+    assert (last.since, last.good, last.nights) == ("2026-11-02T0300-0000", "2026-11-01T0300-0000", 1)
     (alone,) = find_causes(only_row([stored(1, better)]))
     assert (alone.since, alone.good) == ("2026-11-01T0300-0000", None)

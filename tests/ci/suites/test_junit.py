@@ -183,3 +183,10 @@ def test_a_message_has_four_hundred_characters_and_a_name_a_thousand(length: int
     text = f"<testcase name='{'n' * (length + 600)}'><failure message='{'m' * length}'/></testcase>"
     [case] = Reader().parse(f"<testsuite>{text}</testsuite>".encode())
     assert (len(case.message or ""), len(case.name)) == (kept, kept + 600)
+
+
+@pytest.mark.parametrize("status", ["notrun", "disabled", "suppressed", "skipped", "run", "completed"])
+@pytest.mark.parametrize("attribute", ["status", "result"])
+def test_either_attribute_of_googletest_says_that_a_test_did_not_run(attribute: str, status: str) -> None:
+    (case,) = Reader().parse(f'<testsuite><testcase name="a" {attribute}="{status}"/></testsuite>'.encode())
+    assert case.state == ("passed" if status in ("run", "completed") else "skipped")

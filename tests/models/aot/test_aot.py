@@ -336,6 +336,6 @@ def test_the_compiler_of_this_release_says_the_code_of_its_kernels(tmp_path: Pat
         pytest.skip("the CUDA plugin of JAX is not installed (docker/locks/aot.txt)")
     from nightjar_models.aot.compile import compile_step
 
-    found = compile_step(PRESETS["gpt_tiny"](), MeshShape(), parse_cluster("h100x1"), {}, tmp_path)
+    found = compile_step(PRESETS["gpt_tiny"](), MeshShape(), parse_cluster("h100x1"), {}, tmp_path, on_device=False)
     assert found.code_bytes > 100_000
     assert found.spill_bytes == 0

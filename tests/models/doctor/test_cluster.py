@@ -202,3 +202,58 @@ def test_this_machine_has_an_answer(capsys: pytest.CaptureFixture[str], monkeypa
 )
 def test_a_node_at_a_limit_is_silent_and_one_below_is_not(changes: dict[str, object], silent: bool) -> None:
     assert (judge(**changes) == []) == silent
+
+
+DOWN = tuple(replace(UP, name=f"m{n}", active=False, rate="10 Gb/sec (4X SDR)") for n in range(9))
+EDGE = {"limits": {"memlock": 2**30, "nofile": 4096}, "folders": (replace(TMP, free_bytes=2**30),), "cpus": 4}
+EFA = (replace(UP, link="EFA"),)
+EFA_LIBRARIES = ("libibverbs.so.1", "libfabric.so.1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        (EDGE, None),
+        ({"limits": {"memlock": 0, "nofile": 4096}}, "at most 0 MiB"),
+        ({"limits": {"memlock": 2**30 - 1}}, "at most 1.02e+03 MiB"),
+        ({"limits": {"nofile": 4095}}, "at most 4095 files"),
+        ({"folders": (replace(TMP, free_bytes=2**30 - 1),)}, "has 1024 MiB free"),
+        ({"cpus": 3}, "3 processors"),
+        ({"environ": {"SLURM_NTASKS_PER_NODE": "1", "SLURM_STEP_TASKS_PER_NODE": "2"}}, None),
+        ({"environ": {"SLURM_STEP_TASKS_PER_NODE": "2"}}, "2 tasks"),
+        ({"environ": {"NVIDIA_VISIBLE_DEVICES": "void"}}, None),  # GPUs are seen
+        ({"environ": {"NVIDIA_DRIVER_CAPABILITIES": "compute"}}, "lacks compute or utility"),
+        ({"environ": {"NVIDIA_DRIVER_CAPABILITIES": "utility,all"}}, None),
+        ({"environ": {"NVIDIA_DRIVER_CAPABILITIES": "video,utility,compute"}}, None),
+        ({"environ": {"NCCL_SOCKET_IFNAME": "ib1,eth1"}, "interfaces": ()}, "no interface of this node (none)"),
+        ({"environ": {"NCCL_IB_DISABLE": "1"}, "ports": DOWN[:1]}, "1 of 1 fabric ports are down: m0"),
+        ({"ports": (*DOWN, UP)}, "9 of 10 fabric ports are down: m0, m1, m2, m3, m4, m5, m6, m7"),
+        ({"ports": (UP, replace(UP, rate="")), "addresses": ("127.0.0.1", "10.1.2.3")}, None),
+        ({"ports": EFA, "libraries": (*EFA_LIBRARIES, "libnccl-net.so")}, None),
+        ({"ports": EFA, "libraries": (*EFA_LIBRARIES, "libnccl-net-ofi.so")}, None),
+        ({"ports": EFA, "libraries": ("libibverbs.so.1", "libnccl-net.so")}, "the node has EFA"),
+    ],
+)
+def test_each_limit_has_a_healthy_and_a_faulty_side(changes: dict[str, object], found: str | None) -> None:
+    findings = judge(**changes)
+    assert len(findings) == (found is not None)
+    assert found is None or found in findings[0].found
+
+
+def test_memory_that_cannot_be_locked_matters_to_gpus_and_fabrics_alone() -> None:
+    alone = replace(NODE, ports=(), limits={"memlock": 0})
+    for gpus, level in ((HEALTHY.gpus, "warning"), ((), None)):
+        findings = judge_cluster(replace(HEALTHY, gpus=gpus, devices=()), alone)
+        assert [one.level for one in findings if one.check == "limits"] == [level] * (level is not None)
+
+
+@pytest.mark.parametrize(("cpus", "found"), [(1, ["processors"]), (2, [])])
+def test_a_process_with_one_gpu_needs_two_processors(cpus: int, found: list[str]) -> None:
+    facts = replace(HEALTHY, gpus=HEALTHY.gpus[:1], devices=HEALTHY.devices[:1])
+    node = replace(NODE, cpus=cpus, environ={})
+    assert [finding.check for finding in judge_cluster(facts, node)] == found
+
+
+def test_a_fabric_of_which_one_port_is_up_is_switched_off_in_vain() -> None:
+    findings = judge(ports=(UP, DOWN[0]), environ={"NCCL_IB_DISABLE": "1"})
+    assert [finding.check for finding in findings] == ["fabric", "variables"]

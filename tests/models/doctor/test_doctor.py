@@ -1,6 +1,7 @@
 """The doctor names each mismatch with its fix, and is silent where nothing is wrong: made-up machines, and this one."""
 
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -133,6 +134,7 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "unset PYTHONPATH",
         ),
         (but(failures={"jax": "ImportError: x"}), "error", "jax: ImportError: x", "pip install"),
+        (but(failures={"nvidia-smi": "library version mismatch"}), "error", "library version mismatch", "reboot"),
         (replace(ABSENT, failures={"jax": "x"}, container=False), "error", "JAX is not installed", "pip install jax,"),
         (replace(ABSENT, failures={"jax": "x"}), "error", "JAX is not installed", "use the image jax"),
         (with_packages(jax="0.11.9"), "error", "jax 0.11.9 beside the newer jaxlib 0.12.0", "install jax==0.12.0"),
@@ -233,12 +235,16 @@ def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFi
 
 
 def test_an_expected_gpu_is_missed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = but(gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
+    bare = but(gpus=(), backend="cpu", devices=("cpu",))
     monkeypatch.setattr("nightjar_models.doctor.cli.gather_facts", lambda timeout_s: bare)
     monkeypatch.setattr(sys, "stderr", None)  # as Python has it where it is closed
     assert doctor([]) == 0
     assert doctor(["--expect-gpu"]) == 1
-    assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in capsys.readouterr().out
+    said = "no GPU is seen here.\n  fix: start the container with --gpus all"
+    assert re.findall(rf"(\w+): {said}", capsys.readouterr().out) == [
+        "note",
+        "error",
+    ]  # without the option, and with it
 
 
 @pytest.mark.parametrize(
@@ -321,10 +327,11 @@ def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_firs
         (but(shm_bytes=2**30), True),
         (but(gpus=(replace(H100, memory_mib=80_000, used_mib=20_000), H100)), True),
         (but(gpus=(replace(H100, memory_mib=80_000, used_mib=20_001), H100)), False),
+        (but(gpus=(replace(H100, capability=(5, 2)),) * 2, libraries=()), True),
         (but(driver=(525, 60, 13)), True),
         (but(driver=(524, 99, 99)), False),
     ],
-    ids=["shm", "shm at", "busy at", "busy", "driver at", "driver"],
+    ids=["shm", "shm at", "busy at", "busy", "oldest", "driver at", "driver"],
 )
 def test_a_machine_at_a_limit_is_healthy_and_one_beyond_is_not(facts: Facts, silent: bool) -> None:
     assert (judge_facts(facts) == ()) == silent

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,7 +13,7 @@ from nightjar_models.doctor.checks import judge_facts
 from nightjar_models.doctor.cli import doctor
 from nightjar_models.doctor.facts import Gpu, Version
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
-from nightjar_models.doctor.probe import split_number
+from nightjar_models.doctor.probe import add_paths, ask_libraries, split_number
 from tests.models.doctor.test_doctor import CUDNN, but, only
 from tests.stand_ins import put_on_path
 
@@ -108,3 +109,27 @@ def test_complaints_of_jax_and_nvidia_smi_are_kept(tmp_path: Path, monkeypatch: 
     facts = gather.gather_facts(30)
     assert (facts.complaint, facts.failures) == ("cuInit: 999", {"nvidia-smi": "Driver/library version mismatch"})
     assert any("reboot" in finding.fix for finding in judge_facts(facts) if finding.level == "error")
+
+
+def test_the_plugin_tells_what_jax_was_built_with_and_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = {"cuda_runtime": (12090, 13000), "cudnn": (90800, 91002), "cublas": (130001, 130100)}
+    versions = ModuleType("_versions")
+    for name, (build, loaded) in {**numbers, "cufft": (11402, 11403)}.items():
+        setattr(versions, f"{name}_build_version", lambda number=build: number)
+        setattr(versions, f"{name}_get_version", lambda number=loaded: number)
+    monkeypatch.setitem(sys.modules, "jax_cuda13_plugin", ModuleType("jax_cuda13_plugin"))
+    monkeypatch.setitem(sys.modules, "jax_cuda13_plugin._versions", versions)
+    monkeypatch.setattr("nightjar_models.doctor.probe.ask_nccl", lambda: {"name": "NCCL", "file": "libc.so"})
+    found = ask_libraries()
+    files = ["libcudart", "libcudnn.so", "libcublas.so", "libcufft.so", "libcusparse.so", "libc.so"]
+    assert [library["file"] for library in found] == files
+    add_paths([*found, part := {"file": "ibc.so"}])
+    assert part == {"path": None}  # a part of a name is no library
+    assert (found[-1]["name"], found[-1]["path"].rpartition("/")[2].startswith("libc.so")) == ("NCCL", True)
+    assert [{key: value for key, value in library.items() if key != "path"} for library in found[:-1]] == [
+        {"name": "CUDA runtime", "compiled": [12, 9], "required": None, "loaded": [13, 0]},
+        {"name": "cuDNN", "compiled": [9, 8], "required": [9, 8], "loaded": [9, 10, 2]},
+        {"name": "cuBLAS", "compiled": [13, 0], "required": None, "loaded": [13, 1, 0]},
+        {"name": "cuFFT", "compiled": [11, 4], "required": [11, 4], "loaded": [11, 4, 3]},
+        {"name": "cuSPARSE", "error": "module '_versions' has no attribute 'cusparse_build_version'"},
+    ]

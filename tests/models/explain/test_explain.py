@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -210,3 +211,14 @@ def test_releases_run_in_an_environment_that_uv_makes(monkeypatch: pytest.Monkey
     for text, version in (("python==3.11,jax==0.9.0", "3.11"), ("jax==0.9.0", "{}.{}".format(*sys.version_info))):
         command = ("uv", "run", "-q", "--no-project", "-p", version, *rest)
         assert parse_other(text, {"XLA_FLAGS": "--a"}) == Other(python=command, variables={})
+
+
+def test_a_difference_is_one_sentence() -> None:
+    known: dict[str, Any] = {"kind": "fault", "where": "a.py:3", "relative": 0.25, "roundings": 1e6}
+    for changes, text in (
+        ({"other": "b.py:4"}, "first differs at a.py:3: fault, 0.25 of the values' size; the other side: b.py:4"),
+        ({"relative": np.inf, "result": "loss"}, "first differs at a.py:3: fault (seen in loss)"),
+        ({"kind": "rounding", "roundings": 0.2}, "first differs at a.py:3: rounding, 1 ulp"),
+        ({"where": ""}, "no difference beyond rounding: at most 0.25 of the values' size"),
+    ):
+        assert str(Difference(**{**known, **changes})) == text

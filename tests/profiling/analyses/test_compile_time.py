@@ -21,35 +21,6 @@ def wall(*rows: dict[str, Any]) -> dict[int, float]:
     return dict(found.select("range_id", "wall_ns").iter_rows())
 
 
-def test_the_wall_time_of_a_range_excludes_its_children() -> None:
-    assert wall(compile_range(1, 0, 100), compile_range(2, 10, 30, 1), compile_range(3, 50, 20, 1)) == {
-        **{1: 50, 2: 30, 3: 20}
-    }
-
-
-def test_parallel_tasks_share_the_interval_in_which_they_ran() -> None:
-    found = wall(
-        compile_range(1, 0, 100),
-        compile_range(2, 20, 40, 1, thread=2),
-        compile_range(3, 20, 20, 1, thread=3),
-        compile_range(4, 25, 10, 3, thread=3),
-    )
-    stretch, busy = 40, 40 + 20
-    assert found == pytest.approx(
-        {1: 60, 2: stretch * 40 / busy, 3: stretch * 10 / busy, 4: stretch * 10 / busy}, rel=1e-12
-    )
-
-
-def test_work_of_the_compiling_thread_splits_an_interval_in_two() -> None:
-    found = wall(
-        compile_range(1, 0, 100),
-        compile_range(2, 0, 10, 1, thread=2),
-        compile_range(3, 40, 20, 1),
-        compile_range(4, 80, 10, 1, thread=2),
-    )
-    assert found == {1: 60, 2: 10, 3: 20, 4: 10}
-
-
 def test_compilations_of_the_autotuner_count_as_autotuning() -> None:
     rows = [
         compile_range(1, 0, 100, name="XlaCompile:#module=jit_f,program_id=3#"),

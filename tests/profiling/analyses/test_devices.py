@@ -13,7 +13,7 @@ from nightjar_profiling.analyses.communication.overlap import summarise_overlap
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import find_gaps, summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
-from nightjar_profiling.analyses.steps import assign_steps, sum_executions, summarise_programs, summarise_steps
+from nightjar_profiling.analyses.steps import sum_executions, summarise_programs, summarise_steps
 from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 from tests.profiling.tabled import RUN, collective, op, tables
@@ -21,18 +21,6 @@ from tests.profiling.tabled import RUN, collective, op, tables
 
 def execution(number: int, start_ns: int = 0, duration_ns: int = 10, **more: Any) -> dict[str, Any]:
     return {**RUN, "execution": number, "start_ns": start_ns, "duration_ns": duration_ns, **more}
-
-
-def test_a_gap_is_caused_by_launch_if_no_op_was_launched_before_it_began() -> None:
-    ops = [op("a", 0, 10, launch_ns=0), op("b", 30, 10, launch_ns=25), op("c", 45, 5, launch_ns=26)]
-    gaps = find_gaps(tables(ops=ops))
-    assert gaps.select("start_ns", "duration_ns", "cause", "instruction").rows() == [
-        *[(10, 20, "launch", "b"), (40, 5, "queue", "c")]
-    ]
-    (row,) = summarise_devices(tables(ops=ops)).rows(named=True)
-    assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (50, 25, 25)
-    assert (row["launch_gap_ns"], row["queue_gap_ns"]) == (20, 5)
-    assert (row["launch_latency_ns_p50"], row["launch_latency_ns_max"]) == (5, 19)
 
 
 def test_without_launch_times_the_cause_of_a_gap_is_not_guessed() -> None:
@@ -56,19 +44,6 @@ def test_busy_and_idle_time_make_up_the_span(spans: list[tuple[int, int]]) -> No
     assert find_gaps(found)["duration_ns"].sum() == row["idle_ns"]
 
 
-def test_an_op_belongs_to_the_step_that_launched_it() -> None:
-    steps = [{"rank": 0, "step": n, "start_ns": 100 * n, "duration_ns": 90} for n in (1, 2)]
-    ops = [
-        op("a", 195, 4, launch_ns=150),  # runs after its step has ended on the host
-        op("b", 250, 3, launch_ns=210),
-        op("c", 195, 2, launch_ns=195),  # between steps
-        op("d", 120, 1),
-    ]
-    assert assign_steps(tables(ops=ops, steps=steps))["step"].to_list() == [1, 2, None, 1]
-    found = summarise_steps(tables(ops=ops, steps=steps))
-    assert found.select("step", "duration_ns", "device_ns", "n_ops").rows() == [(1, 90, 5, 2), (2, 90, 3, 1)]
-
-
 def test_steps_that_are_counted_anew_in_each_epoch_have_their_own_ops() -> None:
     steps = [{"rank": 0, "step": n % 2, "start_ns": 100 * n, "duration_ns": 90} for n in range(4)]
     found = summarise_steps(tables(ops=[op("a", 100 * n + 5, n + 1) for n in range(4)], steps=steps))
@@ -77,31 +52,6 @@ def test_steps_that_are_counted_anew_in_each_epoch_have_their_own_ops() -> None:
 
 def test_a_program_without_marked_steps_has_none() -> None:
     assert summarise_steps(tables(ops=[op("a", 0, 1)])).is_empty()
-
-
-def test_programs_are_ranked_by_device_time() -> None:
-    found = tables(
-        programs=[{"program_id": 1, "name": "jit_a"}, {"program_id": 2, "name": "jit_b"}],
-        executions=[execution(0, 0, 12), execution(1, 20, 14), execution(0, 50, 100, program_id=2)],
-        ops=[op("x", 0, 5), op("x", 20, 7, execution=1), op("y", 50, 100, program_id=2)],
-    )
-    rows = summarise_programs(found).rows(named=True)
-    assert [(row["name"], row["device_ns"], row["executions"]) for row in rows] == [("jit_b", 100, 1), ("jit_a", 12, 2)]
-    assert [row["device_fraction"] for row in rows] == pytest.approx([100 / 112, 12 / 112])
-    assert rows[1]["duration_ns_mean"] == 13
-    assert rows[1]["duration_ns_std"] == pytest.approx(2**0.5)
-    assert rows[0]["duration_ns_std"] is None
-
-
-def test_a_program_without_recorded_executions_is_ranked_by_its_ops() -> None:
-    found = tables(
-        programs=[{"program_id": 1, "name": "jit_a"}, {"program_id": 2, "name": "jit_b"}],
-        executions=[execution(0, 0, 12)],
-        ops=[op("x", 0, 5), op("y", 50, 100, program_id=2, execution=None), op(None, 0, 9, program_id=None)],
-    )
-    rows = summarise_programs(found).rows(named=True)
-    told = [(row["name"], row["device_ns"], row["executions"], row["duration_ns_mean"]) for row in rows]
-    assert told == [("jit_b", 100, 0, None), ("jit_a", 5, 1, 12)]
 
 
 def test_an_execution_without_ops_took_no_device_time() -> None:
@@ -136,32 +86,6 @@ def test_a_program_without_hlo_among_others_with_hlo_is_an_autotuning_trial() ->
 def test_an_execution_cut_off_by_the_end_of_the_trace_is_not_steady() -> None:
     runs = [execution(0, complete=True), execution(1, complete=False)]
     assert find_steady_state(tables(executions=runs))["execution"].to_list() == [0]
-
-
-def test_categories_name_the_work_and_lose_no_time() -> None:
-    instructions = [
-        {"program_id": 1, "name": "dot.1", "opcode": "dot"},
-        {"program_id": 1, "name": "fusion.1", "opcode": "fusion:kLoop"},
-        {"program_id": 1, "name": "fusion.2", "opcode": "fusion:kOutput", "main_work": "dot"},
-        {"program_id": 1, "name": "fusion.3", "opcode": "fusion:kInput", "main_work": "reduce"},
-        {"program_id": 1, "name": "gemm.1", "opcode": "custom-call"},
-        {"program_id": 1, "name": "all-reduce.1", "opcode": "all-reduce"},
-        {"program_id": 1, "name": "transpose.1", "opcode": "transpose"},
-    ]
-    names = ["dot.1", "fusion.1", "fusion.2", "gemm.1", "all-reduce.1", "transpose.1", None, "fusion.3"]
-    ops = [op(name, 0, 10**n) for n, name in enumerate(names)]
-    found = summarise_categories(
-        tables(ops=ops, instructions=instructions, collectives=[collective("all-reduce.1", 0, 1)])
-    )
-    assert dict(found.select("category", "device_ns").iter_rows()) == {
-        "matrix product": 1 + 100 + 1000,
-        "fusion": 10,
-        "communication": 10_000,
-        "data movement": 100_000,
-        "no instruction": 1_000_000,
-        "reduction": 10_000_000,
-    }
-    assert found["fraction"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

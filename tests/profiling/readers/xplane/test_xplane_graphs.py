@@ -53,13 +53,6 @@ def test_the_numbers_of_nodes_confirm_what_names_and_order_say(tmp_path: Path) -
     assert set(ways(path).values()) == {"placed", "called"}
 
 
-def test_two_library_calls_side_by_side_are_only_placed(tmp_path: Path) -> None:
-    step = {"sum": STEP["sum"], "main": [*STEP["main"][:3], Hlo("gemm.2", opcode="custom-call", frame=2)]}
-    trace = TraceBuilder().hlo(7, hlo_proto(step, scheduled=True))
-    path = graph(trace, ("add_1", "nvjet_a", "splitKreduce_kernel", "nvjet_b"), 1, numbers=(0, 3, 4, 5)).write(tmp_path)
-    assert ways(path) == {"add.1": "called", "gemm.1": "placed", "gemm.2": "placed"}
-
-
 def test_a_launch_with_different_nodes_is_aligned_again_with_a_warning(tmp_path: Path) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
     graph(graph(trace, NODES, 1), ("add_1", "nvjet_other", "add_1", "nvjet_b", "mul_1", "memcpy32_post"), 2)
@@ -125,7 +118,6 @@ def test_a_loop_body_is_distinguished_from_the_code_around_it(tmp_path: Path) ->
         ("3", [0], "y"),  # alone in its graph, a child graph
         ("04563", [0, 1, 1, 2, 3], "ynnny"),  # two child graphs next to each other might share their numbers
         ("213", [0, 1, 2], "nnn"),  # number 2 is a thunk of its own
-        ("", [], ""),
     ],
 )
 def test_numbers_of_nodes_agree_with_their_places(numbers: str, places: list[int | None], agree: str) -> None:
