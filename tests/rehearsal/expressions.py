@@ -59,7 +59,7 @@ class _Parser:
 
     def __init__(self, text: str, contexts: Contexts, functions: Functions) -> None:
         self.text, self.contexts = text, contexts
-        own: Functions = {"fromJSON": json.loads, "contains": _contains, "join": _join}
+        own: Functions = {"fromJSON": json.loads, "format": _format, "contains": _contains, "join": _join}
         self.functions = {**own, **functions}
         self.tokens: list[str] = []
         place = 0
@@ -152,6 +152,10 @@ class _Parser:
 
 def _contains(text: Any, part: Any) -> bool:
     return show(part).lower() in show(text).lower()
+
+
+def _format(pattern: str, *values: Any) -> str:
+    return re.sub(r"\{(\d+)\}", lambda hole: show(values[int(hole[1])]), pattern)
 
 
 def _join(values: list[Any], separator: str) -> str:
