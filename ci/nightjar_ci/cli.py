@@ -34,7 +34,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "nightly": "Run, gate and report a matrix: the whole nightly.",
             "run": "Run every job of a matrix and keep the results.",
             "baseline": "Train every cell with many seeds and write its baselines.",
-            "show": "Show a matrix's jobs, a format's schema, or two results' facts.",
+            "show": "Show a format's schema, or two results' facts.",
             "render": "Print the batch script or manifest of a job without running it.",
             "adapt": "Turn the logs of another program into a result.",
         },

@@ -115,11 +115,11 @@ def test_a_dry_run_of_each_of_our_matrices_names_all_jobs(path: Path) -> None:
 
 
 def test_debug_prints_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
-    for arguments in (("--debug", "show", tmp_path / "no.toml"), ("show", tmp_path / "no.toml", "--debug")):
+    for arguments in (("--debug", "run", tmp_path / "no.toml"), ("run", tmp_path / "no.toml", "--debug")):
         done = nightjar_ci(*arguments)
         assert "Traceback" in done.stderr
         assert "no.toml: no such file" in done.stderr
-    assert "Traceback" not in nightjar_ci("show", tmp_path / "no.toml").stderr
+    assert "Traceback" not in nightjar_ci("run", tmp_path / "no.toml").stderr
 
 
 def test_an_unforeseen_error_ends_with_three(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
@@ -142,7 +142,7 @@ def run_shell(script: str, cwd: Path, **variables: str) -> subprocess.CompletedP
         ('"$@" show run > /dev/full', "No space left on device.\nHint: the disk is full"),
         ('mkdir gone && cd gone && rmdir ../gone && "$@" run m.toml', "m.toml: no such file"),
         ('"$@" store', "File name too long"),
-        ('mkdir "$(printf "a\\xff")" && cd a* && "$@" show m.toml', "no such file"),
+        ('mkdir "$(printf "a\\xff")" && cd a* && "$@" run m.toml', "no such file"),
     ],
 )
 def test_a_fault_of_the_machine_is_not_called_a_bug(tmp_path: Path, script: str, says: str) -> None:
@@ -160,10 +160,10 @@ def test_a_page_of_nothing_is_not_written(tmp_path: Path, state: Path) -> None:
     assert not (tmp_path / "site").exists()
 
 
-def test_a_matrix_is_printed_as_lines_or_json(tmp_path: Path) -> None:
+def test_the_jobs_of_a_matrix_are_printed_as_json(tmp_path: Path) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": ("true",), "bb": ("true",)})
-    assert nightjar_ci("show", path).stdout.splitlines()[0] == "a   train    local  current  30 s"
-    assert [job["id"] for job in json.loads(nightjar_ci("show", path, "--json").stdout)] == ["a", "bb"]
+    plan = json.loads(nightjar_ci("run", path, "--dry-run", "--json").stdout)
+    assert [(job["id"], job["executor"], job["timeout_s"]) for job in plan] == [("a", "local", 30), ("bb", "local", 30)]
 
 
 def test_the_schema_of_a_format_is_that_of_its_model() -> None:

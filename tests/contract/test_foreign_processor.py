@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -41,4 +42,6 @@ def test_cells_are_green_with_instructions_that_no_baseline_knows(tmp_path: Path
     assert code == 0
     written = json.loads((tmp_path / "night" / "verdicts.json").read_text())["verdicts"]
     said = [verdict["explanation"] for verdict in written if verdict["series"] == f"{CELLS[1]}/loss"]
-    assert "The baseline does not know this processor" in said[0]
+    known = [there for there in others if there.environment.packages["jaxlib"] == version("jaxlib")]
+    shows_how_far_processors_differ = len(known) > 1
+    assert ("The baseline does not know this processor" in said[0]) == shows_how_far_processors_differ

@@ -98,4 +98,4 @@ def test_a_project_gets_its_nightly(programs: Path, tmp_path: Path) -> None:
     (folder / "test_a.py").write_text("def test_a(): pass\n")
     done = run(programs, folder, "nightjar-ci", "init")
     assert done.stdout.split() == ["ci/nightjar/matrix.toml", ".github/workflows/nightjar.yml"]
-    assert run(programs, folder, "nightjar-ci", "show", "ci/nightjar/matrix.toml").returncode == 0
+    assert run(programs, folder, "nightjar-ci", "run", "ci/nightjar/matrix.toml", "--dry-run").returncode == 0

@@ -113,7 +113,7 @@ def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Pat
     assert all(one.outcome != "failure" for one in runner.done), runner.done
 
 
-def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
+def test_the_nightly_goes_from_the_build_of_all_images_to_the_page_in_order(tmp_path: Path) -> None:
     shell, runner = rehearse("nightly.yml", tmp_path)
     others = ("meshes/night", "aot/night", "ecosystem/night", "upstream/night", "canaries/night", "trainers/night")
     named = [one.step for one in runner.done if one.outcome == "success" and one.job not in others]
@@ -125,6 +125,8 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
     assert next(one for one in runner.done if one.step == "Bisect").outcome == "skipped"
     of_aot = ["ci/matrix/nightly-aot.toml" in words for words in shell.commands if "run" in words]
     assert of_aot == [False, False, True, *[False] * 4]
+    steps = [words[words.index("images") + 1 :] for words in shell.commands if "images" in words]
+    assert [words[0] for words in steps if "--all" in words] == ["build", "test", "push"]
 
 
 def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> None:
@@ -266,12 +268,6 @@ def test_pins_that_do_not_resolve_leave_the_images_and_the_nights_in_them_as_the
     assert not [name for name in done if name.startswith(("images", "aot"))]
     assert done["cpu/night: Run"] == done["page/pages: Deploy"] == "success"
     assert not any({"build", "push"} & set(words) for words in shell.commands)
-
-
-def test_all_images_of_the_tree_are_built_tested_and_published(tmp_path: Path) -> None:
-    shell, _ = rehearse("nightly.yml", tmp_path)
-    steps = [words[words.index("images") + 1 :] for words in shell.commands if "images" in words]
-    assert [words[0] for words in steps if "--all" in words] == ["build", "test", "push"]
 
 
 @pytest.mark.parametrize("name", ["nightly.yml", "weekly.yml", "docs.yml"])

@@ -99,7 +99,7 @@ def _write(
     if add and all(read_convergence(baselines, cell.cell) is None for cell in cells):
         raise InputError(f"{baselines}: no baseline of the cells of {night} to add to.", "make one without --add")
     if not cells:
-        raise InputError(f"{night}: no training job matches {jobs or '*'!r}.", "nightjar-ci show MATRIX lists job ids")
+        raise InputError(f"{night}: no training job matches {jobs or '*'!r}.", "nightjar-ci run --dry-run lists them")
     for cell in cells:
         if cell.failed:
             failed.append(f"{cell.cell}: {', '.join(cell.failed)} did not complete")

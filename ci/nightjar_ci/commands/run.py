@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -99,16 +100,8 @@ def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
     if "current" in environments:
         environments["current"] = f"current is {find_current()}"
     if as_json:
-        plan = [
-            {
-                "id": job.id,
-                "command": job.command,
-                "environment": environments[job.environment],
-                "secrets": job.secrets,
-            }
-            for job in jobs
-        ]
-        return json.dumps(plan, indent=1)
+        plan = [{**asdict(job), "environment": environments[job.environment]} for job in jobs]
+        return json.dumps(plan, indent=1, default=lambda part: part.model_dump(mode="json"))
     commands = [
         f"{job.id}: {shlex.join(job.with_source(Path('SOURCE')).rendered(Path('OUT'))[0])}{show_secrets(job)}"
         for job in jobs

@@ -1,9 +1,8 @@
-"""`nightjar-ci show`: the jobs of a matrix, the schema of a file format, or what differs between two results."""
+"""`nightjar-ci show`: the schema of a file format, or what differs between two results."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -28,9 +27,7 @@ FORMATS = {
 
 
 def command(
-    what: Annotated[
-        str, typer.Argument(help=f"A matrix, a result.json, or a format: {', '.join(FORMATS)}.", show_default=False)
-    ],
+    what: Annotated[str, typer.Argument(help=f"A result.json, or a format: {', '.join(FORMATS)}.", show_default=False)],
     after: Annotated[
         Path | None, typer.Argument(help="A result.json whose compile facts to compare with WHAT.", show_default=False)
     ] = None,
@@ -40,10 +37,10 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a matrix's jobs, a format's schema, or two results' facts.
+    """Show a format's schema, or two results' facts.
 
-    A job is its id, kind, executor, environment, timeout in seconds and names of secrets. Of two results (files, or the
-    folders with them), exit code 1: a fact differs by more than its tolerance; 4: neither has facts.
+    Of two results (files, or the folders with them), exit code 1: a fact differs by more than its tolerance; 4: neither
+    has facts.
 
     Example: nightjar-ci show good/result.json new/result.json --tolerance "memory.*=0.02"
     """
@@ -52,27 +49,10 @@ def command(
     elif what in FORMATS:
         module, model = FORMATS[what]
         print(json.dumps(getattr(import_module(module), model).model_json_schema(by_alias=True), indent=1))
-    elif Path(what).suffix == ".toml":
-        _show_jobs(Path(what), as_json=as_json)
     else:
         raise InputError(
-            f"{what!r}: neither a matrix (*.toml) nor a format: expected one of {', '.join(FORMATS)}.",
-            "to compare two results, name both",
-        )
-
-
-def _show_jobs(matrix: Path, *, as_json: bool) -> None:
-    from nightjar_ci.commands.run import show_secrets
-    from nightjar_ci.night.matrix import expand, read_matrix
-
-    jobs = expand(read_matrix(matrix))
-    if as_json:
-        print(json.dumps([asdict(job) for job in jobs], indent=1, default=lambda part: part.model_dump(mode="json")))
-        return
-    width = max(len(job.id) for job in jobs)
-    for job in jobs:
-        print(
-            f"{job.id:{width}}  {job.kind:7}  {job.executor}  {job.environment}  {job.timeout_s:g} s{show_secrets(job)}"
+            f"{what!r} is not a format: expected one of {', '.join(FORMATS)}.",
+            "to compare two results, name both; the jobs of a matrix: nightjar-ci run MATRIX --dry-run",
         )
 
 

@@ -52,7 +52,10 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
         return None
     if not tracked and ask_git(folder, "check-ignore", "--quiet", ".") is not None:
         return None
-    return [name for name in tracked.split("\0") if name], [name for name in others.split("\0") if name]
+    # git lists the folder of a submodule that is not checked out as `./`
+    return [name for name in tracked.split("\0") if name not in ("", "./")], [
+        name for name in others.split("\0") if name
+    ]
 
 
 def run_git(command: Sequence[str], what: str, environ: Mapping[str, str] | None = None) -> str:

@@ -131,10 +131,11 @@ def explain_failure(
     'uv:jax==2: a==1 requires jax<2: `uv` exited with 1:'
     """
     joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
-    needs = re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
+    needs = re.findall(r"(?:[Bb]ecause|and) (\S+) depends on (.*?)(?:,(?![<>=!~])| and |$)", joined)
     absent = re.findall(r"there (?:is|are) no versions? of (\S+)", joined)
     own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
     python = re.search(r"Python version \(\S+\) does not satisfy Python(\S+) and (\S+) depends on Python", joined)
+    twice = re.search(r"you require (\S+) and (?:you require )?([^\s,]+), we can conclude", joined)
     reasons = [f"{name} requires {needed}" for name, needed in needs] + [f"there is no {name}" for name in absent]
     if python is not None:
         pythons, name = python.groups()
@@ -145,7 +146,9 @@ def explain_failure(
         hint = "is the version right, and is this the package index that has it?"
     elif needs:
         name = re.split("[=<>!~]", needs[0][0])[0]
-        hint = f"choose a version of {name} that does not, as in {text},{name}==..."
+        hint = f"if {name} is yours, change its bound; else choose a version without it, as in {text},{name}==..."
+    elif twice is not None:
+        hint = "both are asked for: loosen the one in the files of the project, or try another version"
     elif own_hint is not None:
         hint = own_hint[1]
     elif "flat-layout" in stderr:  # of setuptools, which takes each folder for a package

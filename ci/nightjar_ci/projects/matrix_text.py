@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nightjar_ci.environments.declared import read_required_python
+from nightjar_ci.environments.sources import read_text
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.suite import Case, KnownFailure
 from nightjar_ci.projects.look import Project
@@ -210,6 +211,11 @@ def render_workflow(project: Project) -> tuple[Path, str]:
     text = (_TEMPLATES / f"{project.ci}.yml").read_text(encoding="utf-8")
     minute = zlib.crc32(project.name.encode()) % 60  # so that projects do not all start at once
     text = text.replace("MINUTE", str(minute)).replace("PYTHON", choose_python(project.folder))
+    checkout = "persist-credentials: false"
+    if (project.folder / ".gitmodules").is_file():
+        text = text.replace(checkout, f"{checkout}, submodules: true")
+    if "filter=lfs" in read_text(project.folder / ".gitattributes"):
+        text = text.replace(checkout, f"{checkout}, lfs: true")
     return _PATHS[project.ci], text.replace("REQUIREMENT", render_requirement(read_origin()))
 
 

@@ -22,7 +22,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_counts
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.run import run_night
-from nightjar_ci.projects.removed import Removal, find_missed_name, find_removal
+from nightjar_ci.projects.removed import Removal, find_missed_name, find_missing_module, find_removal
 from nightjar_ci.suites.command import find_pytest
 from nightjar_ci.web.package_index import File
 
@@ -289,6 +289,8 @@ def find_earlier_jax(trial: Trial, releases: Sequence[str], step: int) -> str | 
     It is the last one with all the removed names that tests miss on both sides, or some steps back if no test passes.
     """
     before = trial.before
+    if trial.failing and all(find_missing_module(difference.message) for difference in trial.failing):
+        return None  # no JAX brings them
     lost = {removal.last for difference in trial.failing if (removal := trial.removed.get(difference.error))}
     last = min(lost, key=Version, default=None)
     if before.jax not in releases or before.counts is None:

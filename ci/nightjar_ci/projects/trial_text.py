@@ -70,6 +70,8 @@ def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]], notes: Seq
         if not trial.n_compared:
             same = "Cannot tell: no test ran on both sides."
         yield same
+    if trial.failing and not trial.removed and trial.before.jax != trial.after.jax:
+        yield "If they passed with an older JAX, --against jax==VERSION finds what broke them."
     yield from notes
     if (command := _render_bisect(trial, commands)) is not None:
         yield f"Find the change: {command}"

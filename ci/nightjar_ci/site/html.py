@@ -124,9 +124,8 @@ def show_when(moment: str) -> str:
 def show_took(night: StoredNight) -> str:
     if night.finished_at is None:
         return "-"
-    return show_duration(
-        (datetime.fromisoformat(night.finished_at) - datetime.fromisoformat(night.started_at)).total_seconds()
-    )
+    began, ended = (datetime.fromisoformat(at).timestamp() for at in (night.started_at, night.finished_at))
+    return show_duration(ended - began)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,10 +77,10 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         import_missing(store, folders)
         nights, now = [], datetime.now(UTC).timestamp()
         for night in store.latest_nights(window=WINDOW):
-            if datetime.fromisoformat(night.started_at).timestamp() < now + _AHEAD_S:
+            if 0 < datetime.fromisoformat(night.started_at).timestamp() < now + _AHEAD_S:
                 nights.append(night)
             else:
-                print(f"warning: night {night.id} is left out: it begins in the future", file=sys.stderr)
+                print(f"warning: night {night.id} is left out: it begins at {night.started_at}", file=sys.stderr)
         status = read_status(nights, cache(store.environment_of))
         histories, cut = _read_latest(store, status)
     finally:

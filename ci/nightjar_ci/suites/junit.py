@@ -231,5 +231,8 @@ def _first_words(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    """The last line of a traceback, without the mark that pytest puts before an error."""
-    return _first_line("\n".join(reversed(text.splitlines()))).removeprefix("E  ").strip()
+    """The last line of a traceback, without pytest's mark of an error; the first, too, if the last is advice."""
+    last = _first_line("\n".join(reversed(text.splitlines()))).removeprefix("E  ").strip()
+    if last.startswith("HINT:"):
+        return f"{_first_line(text)} {last}"
+    return last

@@ -302,18 +302,6 @@ def test_an_end_that_is_never_measured_is_named_though_it_runs_beside_the_other(
     assert f"The {end} end cannot be tested" in found["message"]
 
 
-@pytest.mark.slow
-def test_two_changes_are_said_to_be_two(tmp_path: Path) -> None:
-    text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
-    found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, text))
-    assert (found["exit_code"], found["kind"]) == (0, "two_changes")
-    assert (found["culprits"], found["second"]) == (["n005"], ["n014"])
-    assert [round(float(level)) for level in found["effect"].partition(",")[0].split(" -> ")] == [1, 9, 3]
-    sides = [found[side]["name"] for side in ("before", "after", "second_before", "second_after")]
-    assert sides[1::2] == [*found["culprits"], *found["second"]]
-    assert all(found[f"second_{side}"]["name"] in found[f"second_{side}"]["reproduce"] for side in ("before", "after"))
-
-
 STEP = "import jax, jax.numpy as np; jax.jit(lambda x: {formula})(np.ones((64, 64))).block_until_ready()"
 
 
@@ -361,7 +349,7 @@ def test_a_line_is_looked_for_unasked_if_the_numbers_of_a_preset_decide() -> Non
 
 
 @pytest.mark.slow
-def test_each_of_two_changes_is_explained_and_its_page_is_linked(
+def test_two_changes_are_said_to_be_two_and_each_is_explained_with_its_page(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiler = (  # captures nothing, and says what it was asked
@@ -373,6 +361,12 @@ def test_each_of_two_changes_is_explained_and_its_page_is_linked(
     text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
     options = ("--metric", "time", "--explain", "--rungs", rungs(tmp_path))
     found = answer(*options, *program(tmp_path, text))
+    assert (found["exit_code"], found["kind"]) == (0, "two_changes")
+    assert (found["culprits"], found["second"]) == (["n005"], ["n014"])
+    assert [round(float(level)) for level in found["effect"].partition(",")[0].split(" -> ")] == [1, 9, 3]
+    sides = [found[side]["name"] for side in ("before", "after", "second_before", "second_after")]
+    assert sides[1::2] == [*found["culprits"], *found["second"]]
+    assert all(found[f"second_{side}"]["name"] in found[f"second_{side}"]["reproduce"] for side in ("before", "after"))
     told = "\n".join(found["explained"])
     assert "Change 1, from n004 to n005:" in told
     assert "Change 2, from n013 to n014:" in told

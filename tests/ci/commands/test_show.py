@@ -50,6 +50,6 @@ def test_a_tolerance_that_is_no_fraction_is_refused(setting: str, results: tuple
     assert (done.returncode, f"--tolerance {setting}" in done.stderr) == (2, True)
 
 
-def test_what_is_neither_a_matrix_nor_a_format_is_refused() -> None:
+def test_what_is_not_a_format_is_refused() -> None:
     done = call(main, "show", "rum")
-    assert (done.returncode, "'rum': neither a matrix (*.toml) nor a format" in done.stderr) == (2, True)
+    assert (done.returncode, "'rum' is not a format" in done.stderr) == (2, True)

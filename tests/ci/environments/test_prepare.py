@@ -25,6 +25,8 @@ SAID = """error: No solution found when resolving dependencies
          jax>=0.10.0.
          And because you require jax==0.8.0, we can conclude that your requirements are unsatisfiable.
 """
+BOUND = """  cause: Because lib==1 depends on jax>=0.4.20,<0.5.0 and you require jax==0.12.0.1, we can conclude that
+         your requirements and lib==1 are incompatible."""
 OTHER_PYTHON = """error: No solution found when resolving dependencies
   cause: Because the current Python version (3.11.7) does not satisfy Python>=3.12 and jax==0.12.0.1 depends on
          Python>=3.12, we can conclude that jax==0.12.0.1 cannot be used.
@@ -81,8 +83,14 @@ def test_what_is_not_named_keeps_its_version(versions: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("said", "message", "hint"),
     [
-        (SAID, "flax==0.12.8 requires jax>=0.10.0: `uv pip` exited with 1:", "choose a version of flax that does not"),
+        (
+            SAID,
+            "flax==0.12.8 requires jax>=0.10.0: `uv pip` exited with 1:",
+            "if flax is yours, change its bound; else choose",
+        ),
         ("Because there is no version of x==9 and you require x==9", "there is no x==9: ", "is the version right"),
+        (BOUND, "lib==1 requires jax>=0.4.20,<0.5.0: `uv pip` exited", "if lib is yours, change its bound"),
+        ("Because you require a==1 and a==2, we can conclude that", "the environment cannot", "both are asked for"),
         ("fatal error: a.h\n\nhint: you need a library with `a.h`\n", "", "you need a library with `a.h`"),
         (OTHER_PYTHON, "", "jax==0.12.0.1 needs Python>=3.12: run this in an environment with such a Python"),
         ("error: Failed to fetch: te", "", "can this machine reach the package index?"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.environments.git_tree import list_files
 from nightjar_ci.environments.worktree import add_worktree, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError
 from tests.ci.bisect.ladders.test_commits import commit, repository, run_git
@@ -33,6 +34,11 @@ def test_a_worktree_that_lacks_submodules_is_made_again(outer: Path, repository:
     away.rename(repository)
     add_worktree(outer, sha, tree)
     assert (tree / "inner" / "value").read_text() == "3"
+
+
+def test_a_submodule_that_is_not_checked_out_has_no_files(outer: Path, tmp_path: Path) -> None:
+    run_git(tmp_path, "clone", "--quiet", str(outer), "clone")
+    assert list_files(tmp_path / "clone" / "inner") == ([], [])
 
 
 def test_addresses_of_submodules_are_the_users_and_none_is_left_there(

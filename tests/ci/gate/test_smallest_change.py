@@ -70,7 +70,7 @@ def is_found(series: Series) -> bool:
     return verdict.status in ("cannot_tell", "regressed") and weighed
 
 
-@pytest.mark.parametrize("noise", [0.002, 0.01, 0.05])
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.05, 0.2])
 @pytest.mark.parametrize("better", ["lower", "higher"])
 def test_a_history_finds_the_change_that_the_ledger_names_and_not_the_next_smaller_one(
     noise: float, better: str
@@ -89,16 +89,6 @@ def test_a_history_finds_the_change_that_the_ledger_names_and_not_the_next_small
     assert noise < size < 40 * noise
     assert is_found(with_last(1.001 * size))
     assert not is_found(with_last(0.999 * size))
-
-
-def test_a_louder_history_finds_only_larger_changes() -> None:
-    sizes = []
-    for noise in (0.002, 0.02, 0.2):
-        verdict = judge_history(history(noise), JUDGED.history[0])
-        assert verdict is not None
-        sizes.append(smallest(verdict, history(noise)))
-    assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[2]
 
 
 def test_curves_name_what_their_policy_allows() -> None:

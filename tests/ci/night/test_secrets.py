@@ -141,8 +141,8 @@ def test_a_missing_secret_is_named_and_the_other_jobs_go_on(planted: Path, monke
 
 def test_plans_name_secrets_and_show_no_value(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(planted, spilling("demo"))
-    for command in (("run", "--dry-run"), ("run", "--dry-run", "--json"), ("show",), ("show", "--json")):
-        assert nightjar(command[0], "matrix.toml", *command[1:]) == 0
+    for options in ((), ("--json",)):
+        assert nightjar("run", "matrix.toml", "--dry-run", *options) == 0
         out = capsys.readouterr().out
         assert "HF_TOKEN" in out
         assert NEEDED not in out

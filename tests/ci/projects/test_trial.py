@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.cli import main
-from nightjar_ci.commands.try_project import _read_matrix
+from nightjar_ci.commands.try_project import _Question, _read_matrix, _run
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.night_results import read_night_results
@@ -20,7 +20,7 @@ from nightjar_ci.formats.suite import Case, CaseState, KnownFailure, Suite
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.projects.look import look_at
 from nightjar_ci.projects.removed import Removal
-from nightjar_ci.projects.sides import find_python_version
+from nightjar_ci.projects.sides import Sides, find_python_version
 from nightjar_ci.projects.trial import (
     AFTER,
     BEFORE,
@@ -235,6 +235,24 @@ def test_earlier_releases_are_tried_until_a_test_passes(jax: str, step: int, ear
     assert find_earlier_jax(trial, releases, step) == earlier
     assert find_earlier_jax(replace(trial, before=ended(jax)), releases, step) is None
     assert find_earlier_jax(replace(trial, before=ended(jax, 0, None)), releases, step) is None  # it did not complete
+    lacking = [case("test_a", "failed", "ModuleNotFoundError: No module named 'einops'")]  # which no JAX brings
+    assert find_earlier_jax(replace(trial, failing=compare(lacking, lacking).failing), releases, step) is None
+
+
+def test_an_earlier_jax_with_which_fewer_tests_pass_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = [case("test_a.b", "failed", MISSES)]
+    first = replace(compare(failing, failing), before=ended("0.9.2", 1), removed={MISSES: REMOVAL})
+    trials = iter([first, replace(first, before=ended("0.9.1", 0), removed={})])
+    monkeypatch.setattr("nightjar_ci.projects.trial.run_trial", lambda *_: next(trials))
+    monkeypatch.setattr("nightjar_ci.projects.trial.plan_trial", lambda *_: (None, []))
+    monkeypatch.setattr("nightjar_ci.projects.trial.explain_removals", lambda trial, _: trial)
+    sides = Sides(before="uv:jax==0.9.2", after="uv:jax==0.10.0", why="", base="uv:numpy")
+    question = _Question(sides=sides, files=[], releases=["0.9.1", "0.9.2"], notes=[], searches=True)
+    (tmp_path / "matrix.toml").write_text(MATRIX)
+    assert _run(read_matrix(tmp_path / "matrix.toml"), question, tmp_path, Environments()) is first
+    assert "trying jax 0.9.1" in capsys.readouterr().err
 
 
 def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
@@ -251,7 +269,10 @@ def test_failures_on_both_sides_come_first_grouped_by_their_error() -> None:
         "  test_f.g: broken",
     ]
     command = "nightjar-ci bisect --good jax==0.9.0 --bad jax==0.10.0 --environment current -- pytest test_f.py::x"
-    assert lines[8] == f"Find the change: {command}"
+    assert lines[8:10] == [
+        "If they passed with an older JAX, --against jax==VERSION finds what broke them.",
+        f"Find the change: {command}",
+    ]
 
 
 def test_a_removed_name_on_both_sides_is_an_answer_and_names_the_jax_to_compare_with() -> None:

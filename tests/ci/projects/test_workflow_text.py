@@ -41,6 +41,12 @@ def test_a_workflow_installs_what_another_machine_can_have(origin: str, requirem
     assert render_requirement(origin) == requirement
 
 
+def test_submodules_and_large_files_are_checked_out(tmp_path: Path) -> None:
+    files = {".gitmodules": "", ".gitattributes": "*.bin filter=lfs diff=lfs\n"}
+    _, text = render_workflow(look_at(write_folder(tmp_path, LIBRARY, files)))
+    assert "with: { persist-credentials: false, lfs: true, submodules: true }" in text
+
+
 @pytest.mark.parametrize(("required", "chosen"), [(">=3.10", "3.12"), ("~=3.11,<3.12", "3.11"), (">=3.13", "3.13")])
 def test_its_python_is_one_that_the_project_allows(tmp_path: Path, required: str, chosen: str) -> None:
     pyproject = f'[project]\nname = "a"\nversion = "1"\nrequires-python = "{required}"\n'

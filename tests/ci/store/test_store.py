@@ -184,6 +184,10 @@ def test_medians_are_those_of_numpy(rows: list[tuple[int, int, float]]) -> None:
     assert [rows[start][:2] for start in starts] == list(groups)
 
 
+def test_the_median_of_two_large_numbers_is_infinite_without_a_warning() -> None:
+    assert take_medians(np.zeros(2, int), np.zeros(2, int), np.full(2, 1.7e308))[1].tolist() == [math.inf]
+
+
 def test_a_night_folder_is_stored_whole_with_its_profiles(store: Store, tmp_path: Path) -> None:
     profiled = outcome("gpt-profile", kind="profile", cell="gpt-profile", replicate=None)
     folder = make_night(tmp_path / "n", [(outcome(), record(0)), (profiled, None), (failed("vit-s0"), None)])

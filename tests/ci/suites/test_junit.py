@@ -28,7 +28,9 @@ some output
 <testcase classname="tests.test_a" name="test_skip" time="0.0"><skipped type="pytest.skip" message="no GPU"/></testcase>
 <testcase classname="tests.test_a" name="test_x" time="0"><skipped type="pytest.xfail" message="known"/></testcase>
 <testcase classname="" name="tests.test_b" time="0.0"><error message="collection failure">E   ImportError: no x</error>
-</testcase></testsuite></testsuites>"""
+</testcase><testcase classname="" name="b.test_a" time="0"><error message="collection failure">import file mismatch:
+imported module 'test_a' is another
+HINT: use a unique basename</error></testcase></testsuite></testsuites>"""
 UNITTEST = b"""<testsuites><testsuite name="T"><testcase classname="pkg.test_m.T" name="test_a" time="0.010"/>
 <testcase classname="pkg.test_m.T" name="test_b" time="1,234.5">
 <error type="ValueError" message="boom"><![CDATA[trace]]>
@@ -45,7 +47,7 @@ SUREFIRE = b"""<testsuite><testcase classname="A" name="b" time="1"><flakyFailur
 
 
 def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None:
-    passed, failed, skipped, expected, error = Reader().parse(PYTEST)
+    passed, failed, skipped, expected, error, mismatch = Reader().parse(PYTEST)
     assert (passed.name, passed.state, passed.duration_s) == ("tests.test_a.TestX.test_y[1-a]", "passed", 0.125)
     assert passed.node == "tests/test_a.py::TestX::test_y[1-a]"
     assert (failed.state, failed.message) == ("failed", "AssertionError: sums")
@@ -57,6 +59,7 @@ def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None
     ]
     assert (skipped.state, skipped.message, expected.state) == ("skipped", "no GPU", "skipped")
     assert (error.name, error.state, error.message) == ("tests.test_b", "failed", "ImportError: no x")
+    assert mismatch.message == "import file mismatch: HINT: use a unique basename"
 
 
 @pytest.mark.parametrize(

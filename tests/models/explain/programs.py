@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,8 +24,8 @@ def norm(x: Any, scale: Any, epsilon: float = 1e-6) -> Any:
     return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + epsilon) * scale  # line: norm
 
 
-def attend(x: Any, shift: int = 0, dtype: Any = jnp.float32, scale: float = 0.25) -> Any:
-    logits = x @ x.T * scale  # line: scale
+def attend(x: Any, shift: int = 0, dtype: Any = jnp.float32, factor: float = 0.25) -> Any:
+    logits = x @ x.T * factor  # line: scale
     mask = jnp.tril(jnp.ones((8, 8), bool), shift)  # line: mask
     weights = jax.nn.softmax(jnp.where(mask, logits, -1e9).astype(dtype))  # line: softmax
     return weights.astype(jnp.float32) @ x
@@ -46,32 +47,19 @@ def drop(x: Any, again: bool = False) -> Any:
     return jnp.where(kept, x / 0.9, 0)
 
 
-def base(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale)) @ weight, stack)) ** 2)
+def base(
+    x: Any, weight: Any, stack: Any, gain: Any, epsilon: float = 1e-6, kick: float = 0, again: bool = False, **more: Any
+) -> Any:
+    h = attend(norm(x, gain, epsilon), **more) @ weight
+    return jnp.sum(drop(layers(h, stack, kick), again) ** 2)
 
 
-def epsilon(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale, 1e-5)) @ weight, stack)) ** 2)
-
-
-def mask(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale), shift=1) @ weight, stack)) ** 2)
-
-
-def scaled(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale), scale=0.3) @ weight, stack)) ** 2)
-
-
-def softmax(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale), dtype=jnp.bfloat16) @ weight, stack)) ** 2)
-
-
-def scan(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale)) @ weight, stack, kick=0.01)) ** 2)
-
-
-def dropout(x: Any, weight: Any, stack: Any, scale: Any) -> Any:
-    return jnp.sum(drop(layers(attend(norm(x, scale)) @ weight, stack), again=True) ** 2)
+epsilon = partial(base, epsilon=1e-5)
+mask = partial(base, shift=1)
+scaled = partial(base, factor=0.3)
+softmax = partial(base, dtype=jnp.bfloat16)
+scan = partial(base, kick=0.01)
+dropout = partial(base, again=True)
 
 
 def order(x: Any, weight: Any, stack: Any, scale: Any) -> Any:

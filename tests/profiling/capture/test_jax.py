@@ -149,13 +149,6 @@ def test_with_lines_and_no_stacks_in_the_program_callers_are_unknown_and_a_warni
     assert profile["user_fraction"] > 0.5
 
 
-def test_the_whole_run_can_be_traced(tmp_path: Path) -> None:
-    done, profile, _ = capture(tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert profile["steps"] is None
-    assert profile["user_fraction"] >= 0.9
-
-
 GENERATED = """
 import linecache, jax, jax.numpy as jnp
 cell = "import jax.numpy as jnp\\ndef model(x):\\n    return (jnp.sin(x) @ x).sum()\\n"
@@ -178,6 +171,7 @@ def test_generated_code_is_the_users_and_a_program_that_traces_itself_is_capture
     assert "the program's own trace was running: this profile is a copy of it" in done.stderr
     assert len(list(tmp_path.glob("own/**/*.xplane.pb"))) == 1
     profile = json.loads((tmp_path / "capture" / "profile.json").read_text())
+    assert profile["steps"] is None  # the whole run
     sources = {(line["file"].partition(" ")[0], line["source"]) for line in profile["hot_lines"]}
     assert ("<ipython-input-3-deadbeef>", "return (jnp.sin(x) @ x).sum()") in sources
     assert ("<string", "return x @ x") in sources

@@ -33,11 +33,6 @@ def peak(proto: hlo_pb2.HloProto) -> dict[str | None, int]:
     return {one.instruction: one.size_bytes for one in read_peak(proto)}
 
 
-def test_only_values_live_at_the_peak_are_named() -> None:
-    events = [(ALLOCATED, 1, 0), (ALLOCATED, 2, 0), (FREED, 1, 0), (ALLOCATED, 3, 0), (FREED, 2, 0), (FREED, 3, 0)]
-    assert peak(assigned({1: 10, 2: 70, 3: 30}, events, size=100)) == {"v2": 70, "v3": 30}
-
-
 def test_a_value_that_shares_memory_keeps_it_alive_and_adds_none() -> None:
     events = [(ALLOCATED, 1, 0), (SHARED, 2, 1), (FREED, 1, 0), (ALLOCATED, 3, 0), (FREED, 2, 0), (FREED, 3, 0)]
     assert peak(assigned({1: 40, 2: 40, 3: 50}, events, size=90)) == {"v1": 40, "v3": 50}
@@ -50,9 +45,10 @@ def test_unexplained_memory_is_a_buffer_without_an_instruction() -> None:
     assert (peak(proto), read_memory_over_time(proto)) == ({}, [])
 
 
-def test_memory_over_time_follows_the_schedule_and_keeps_its_peak() -> None:
+def test_memory_over_time_follows_the_schedule_and_keeps_its_peak_of_which_values_live_then_are_named() -> None:
     events = [(ALLOCATED, 1, 0), (ALLOCATED, 2, 0), (FREED, 1, 0), (ALLOCATED, 3, 0), (FREED, 2, 0), (FREED, 3, 0)]
     proto = assigned({1: 10, 2: 70, 3: 30}, events, size=100)
+    assert peak(proto) == {"v2": 70, "v3": 30}
     moments = [(moment.instruction, moment.live_bytes) for moment in read_memory_over_time(proto)]
     assert moments == [("v1", 10), ("v2", 80), ("v1", 70), ("v3", 100), ("v2", 30), ("v3", 0)]
     assert [moment.live_bytes for moment in read_memory_over_time(proto, most=2)] == [80, 100]

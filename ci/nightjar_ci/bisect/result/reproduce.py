@@ -24,7 +24,8 @@ from nightjar_ci.untrusted.files import read_untrusted
 
 def render_reproduction(rung: Rung, ladder: Ladder, question: Question, folder: Path) -> str:
     command = [part.replace("{out}", "/tmp") for part in rung.fill(question.command, folder)]
-    variables = [f"NIGHTJAR_RUNG={rung.argument}", f"NIGHTJAR_SEED={question.replicate or 0}", "NIGHTJAR_OUT=/tmp"]
+    variables = [f"NIGHTJAR_RUNG={rung.argument}", f"NIGHTJAR_SEED={question.replicate or 0}"]
+    variables += ["NIGHTJAR_JOB=again", "NIGHTJAR_OUT=/tmp"]
     if rung.kind == "packages":
         return shlex.join([*_uv_run(rung, rung.lock, ladder, question.python), "--", "env", *variables, *command])
     if rung.kind == "image":

@@ -19,6 +19,8 @@ from nightjar_ci.judges.array import Array
 from nightjar_ci.judges.finding import count, percent
 from nightjar_ci.judges.history.noise import robust_sd
 
+_LARGEST = 700.0  # logarithm of the largest change that is told: e^710 is infinite
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Segment:
@@ -58,7 +60,7 @@ class Segment:
     def as_effect(self, shift: float) -> float:
         """A difference of `values` as a change of the measure: relative, or a difference if `size` is given."""
         if self.size is None:
-            return math.expm1(self.sign * shift)
+            return math.expm1(min(self.sign * shift, _LARGEST))
         return self.sign * shift * self.size
 
     def as_shift(self, effect: float) -> float:

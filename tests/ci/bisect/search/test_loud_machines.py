@@ -1,5 +1,7 @@
 """Bisections of a metric on machines that are not always equally fast: error rates on seeded worlds."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,14 @@ def test_a_regression_that_a_later_rung_takes_back_in_part_is_named(seed: int, s
     assert conclusion.effect_interval[0] <= conclusion.effect <= conclusion.effect_interval[1]
     assert conclusion.effect == pytest.approx(7.0, rel=0.3)
     assert any("another rung takes a part of the change back" in text for text in conclusion.remarks)
+
+
+def test_pairs_that_do_not_tell_say_how_many_would_at_the_growth_of_their_evidence() -> None:
+    random, results = np.random.default_rng(3), Results(4, IN_PAIRS)
+    conclusion = drive(
+        results, lambda rung: Observation(rung=rung, value=(1.1 if rung >= 2 else 1.0) * np.exp(random.normal(0, 0.1)))
+    )
+    said = re.fullmatch(r".* 60 pairs do not tell rung 2 .*It would take about (\d+) pairs\.", conclusion.message)
+    assert said is not None
+    growth, more = results.e_value(2) ** (1 / 60), int(said[1])
+    assert growth ** (more - 1) < results.needed_for(2) <= growth**more

@@ -47,6 +47,7 @@ def test_a_measure_that_is_better_when_higher_is_turned() -> None:
     segment = current_segment(make_series([1.0, math.e], better="higher"), LOG)
     assert segment.values.tolist() == pytest.approx([0.0, -1.0])
     assert segment.as_effect(-math.log(1.1)) == pytest.approx(0.1)
+    assert math.isfinite(segment.as_effect(-1e3))
     assert segment.as_interval(-math.log(1.2), -math.log(1.1)) == pytest.approx((0.1, 0.2))
 
 

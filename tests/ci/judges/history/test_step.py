@@ -89,19 +89,12 @@ def test_nights_that_resemble_their_neighbours_count_less() -> None:
     assert among_correlated is None or among_correlated.p > alone.p
 
 
-def test_a_step_below_the_floor_does_not_count() -> None:
-    values = 1e-5 * np.random.default_rng(6).normal(0, 1, 70)
-    values[60:] += 0.5 * FLOOR
-    assert find(values) is None
-
-
-def test_a_step_for_the_better_is_none() -> None:
-    values = np.random.default_rng(7).normal(0, 0.01, 70)
-    values[60:] -= 0.1
-    assert find(values) is None
-
-
-def test_a_young_history_has_none_before_twelve_nights() -> None:
-    values = np.random.default_rng(8).normal(0, 0.01, 15)
-    values[11:] += 0.3
+@pytest.mark.parametrize(
+    ("noise", "nights", "since", "change"),
+    [(1e-5, 70, 60, 0.5 * FLOOR), (0.01, 70, 60, -0.1), (0.01, 15, 11, 0.3)],
+    ids=["below the floor", "for the better", "after eleven nights"],
+)
+def test_a_change_that_does_not_count_is_no_step(noise: float, nights: int, since: int, change: float) -> None:
+    values = np.random.default_rng(6).normal(0, noise, nights)
+    values[since:] += change
     assert find(values) is None
