@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import finalize
 
 from sqlalchemy import Connection, Engine, Select, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -61,6 +62,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._keys = Keys()
+        finalize(self, engine.dispose)  # connections that nobody closes are a warning of Python 3.13
 
     def add_night(self, night: Night) -> None:
         with self._transaction() as connection:
