@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from types import MappingProxyType, ModuleType
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             finally:
                 sys.stdout.flush()
         except OutputClosedError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+            _discard_output()
             sys.exit(ExitCode.OUTPUT_CLOSED)
         except KeyboardInterrupt:
             _print_error("interrupted.", None)
@@ -134,8 +135,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         except Exception as error:
             if debug:
                 raise
+            if isinstance(error, OSError):  # a full disk, for one
+                _discard_output()
             sys.exit(_explain(error))
     sys.exit(0)
+
+
+def _discard_output() -> None:
+    """Leaves nothing to flush: Python does once more at its end, and a failure is the exit code 120 from 3.14 on."""
+    with suppress(OSError):  # stdout is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(error: Exception) -> int:

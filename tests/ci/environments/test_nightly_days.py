@@ -14,7 +14,7 @@ from nightjar_ci.errors import InputError, NightjarError
 from tests.ci.jax_nightly.wheels import fill_day, fill_jax, serve
 
 DATES = ("2026-11-18", "2026-11-19", "2026-11-20")
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 @pytest.fixture

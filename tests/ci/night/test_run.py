@@ -249,7 +249,7 @@ def test_a_nul_in_a_name_stops_only_its_job(tmp_path: Path, settings: Settings) 
         night = run_night(matrix, folder, jobs=jobs, environments=Environments(settings), workers=workers)
         states = {outcome.job: outcome.state for outcome in night.jobs}
         assert states == dict.fromkeys(changes, "not_started") | {"good": "completed"}
-        assert all("null byte" in (job.message or "") for job in night.jobs if job.job not in ("good", "image"))
+        assert all("embedded null" in (job.message or "") for job in night.jobs if job.job not in ("good", "image"))
 
 
 def test_what_a_job_wrote_for_its_adapter_ends_no_night_whatever_it_is(tmp_path: Path) -> None:
