@@ -102,14 +102,9 @@ def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
     if as_json:
         plan = [{**asdict(job), "environment": environments[job.environment]} for job in jobs]
         return json.dumps(plan, indent=1, default=lambda part: part.model_dump(mode="json"))
-    commands = [
-        f"{job.id}: {shlex.join(job.with_source(Path('SOURCE')).rendered(Path('OUT'))[0])}{show_secrets(job)}"
-        for job in jobs
-    ]
-    return "\n".join([*environments.values(), *commands])
-
-
-def show_secrets(job: Job) -> str:
-    if not job.secrets:
-        return ""
-    return f"  (secrets: {', '.join(job.secrets)})"
+    lines = [*environments.values()]
+    for job in jobs:
+        command = shlex.join(job.with_source(Path("SOURCE")).rendered(Path("OUT"))[0])
+        secrets = f"  (secrets: {', '.join(job.secrets)})" if job.secrets else ""
+        lines.append(f"{job.id}: {command}{secrets}")
+    return "\n".join(lines)
