@@ -37,7 +37,8 @@ def read_texts() -> dict[str, list[str]]:
             continue
         with contextlib.suppress(Exception):  # a loader of the program's own
             text = "".join(linecache.getlines(name))
-            if text and text not in texts.setdefault(name, []):
+            # Python 3.13 has that of `-c` here, too, with a newline at its end
+            if text and text.strip("\n") not in {known.strip("\n") for known in texts.setdefault(name, [])}:
                 texts[name].append(text)
     return {name: lines for name, lines in texts.items() if lines}
 
@@ -63,10 +64,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
             return
         if name == "<string>" and (caller.startswith(STANDARD_LIBRARY) or LIBRARY.search(caller)):  # a dataclass's
             return
-        if isinstance(source, str):
-            text = source
-        else:
-            text = source.decode("utf-8", "replace")
+        text = source if isinstance(source, str) else source.decode("utf-8", "replace")
         texts = _TEXTS.setdefault(name, {})
         if text not in texts and sum(map(len, texts)) + len(text) <= LARGEST_CHARACTERS and len(texts) < MOST_TEXTS:
             texts[text] = None
