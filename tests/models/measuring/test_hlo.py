@@ -67,6 +67,8 @@ def test_fields_that_only_models_reads_are_those_that_xla_wrote() -> None:
 
 
 NARROW = [name for name in dir(ml_dtypes) if name.startswith(("int", "uint", "float", "bfloat"))]
+if not hasattr(xla_client.PrimitiveType, "F6E2M3FN"):  # before JAX 0.12
+    NARROW = [name for name in NARROW if not name.startswith("float6_")]
 WIDE = ["bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64))]
 WIDE += ["float16", "float32", "float64", "complex64", "complex128"]
 
