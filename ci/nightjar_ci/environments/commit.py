@@ -89,8 +89,8 @@ def check_out(repository: Path, sha: str, tree: Path) -> None:
 
 def remove_worktrees(settings: Settings) -> None:
     for tree in [path for path in settings.worktrees_dir.glob("*") if path.suffix != ".lock"]:
-        lock = _locks.pop(tree, None) or _open_lock(tree)
-        with suppress(BlockingIOError, EnvironmentFailedError):
+        lock = _locks.pop(tree) if tree in _locks else _open_lock(tree)
+        with suppress(OSError, EnvironmentFailedError):  # another process uses it, or the file system has no locks
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_worktree(tree)
         os.close(lock)

@@ -271,7 +271,7 @@ def test_a_metric_is_measured_beside_the_good_end(tmp_path: Path) -> None:
     text = (  # the machine becomes slower and slower
         f"import pathlib; p = pathlib.Path({str(counter)!r})\n"
         "runs = int(p.read_text()) if p.exists() else 0; p.write_text(str(runs + 1))\n"
-        "print(f'time={1.03 ** runs * (1.5 if n >= 13 else 1) * random.gauss(1, 0.01)}')"
+        "print(f'time={1.05 ** runs * (1.5 if n >= 13 else 1) * random.gauss(1, 0.01)}')"
     )
     found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, text))
     assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
